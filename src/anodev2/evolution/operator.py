@@ -1,0 +1,45 @@
+"""The evolution equation dw/dt = q(w; p) of one weight, as an operator over one step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from anodev2.usage import UsageError
+
+Step = Callable[[Tensor, float], Tensor]
+"""Maps w(t) and t to w(t + dt)."""
+
+
+class ShapeError(UsageError):
+    """An evolution was asked to move a weight of a shape it is not defined for."""
+
+
+class Evolution(nn.Module, ABC):
+    """How one weight moves; its parameters are p.
+
+    An evolution is built from the shape of its weight, raises a `ShapeError` where it makes
+    no sense for that shape, and starts at rest or close to it. Write it for one weight: the
+    block runs weights of equal shape together under `torch.func.vmap`.
+    """
+
+    @abstractmethod
+    def forward(self, w: Tensor, t: float, dt: float) -> Tensor:
+        """Advance w by one step.
+
+        Args:
+            w: w(t), of the weight's shape.
+            t: time at the start of the step, in [0, 1).
+            dt: length of the step.
+
+        Returns:
+            w(t + dt), of the weight's shape and dtype.
+        """
+
+    def stepper(self, dt: float) -> Step:
+        """The map (w(t), t) -> w(t + dt) for all steps of length dt.
+
+        All steps of a grid have the same length, so an evolution that can make something
+        from dt alone, such as a propagator, overrides this and makes it once.
+        """
+        return lambda w, t: self(w, t, dt)  # type: ignore[no-any-return]

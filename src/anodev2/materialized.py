@@ -1,0 +1,62 @@
+"""A block with its evolution worked out: the plain network that it is at inference."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+
+from torch import Tensor, nn
+
+from anodev2.solver import Solver
+
+
+class MaterializedODE(nn.Module):
+    """The z-steps of a block, each stage with its weights written out.
+
+    Args:
+        field: the module that the block was made from; it is copied.
+        layouts: for each step and stage, the key of the value of each tensor of the field.
+        parameters, buffers: values by key; copied once each, so that stages share them.
+        solver: the block's one-step method.
+        residual: whether the field contains its shortcut.
+    """
+
+    def __init__(
+        self,
+        field: nn.Module,
+        layouts: Sequence[Sequence[Mapping[str, str]]],
+        parameters: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        *,
+        solver: Solver,
+        residual: bool,
+    ) -> None:
+        super().__init__()
+        self.solver = solver
+        self.residual = residual
+        copies: dict[str, Tensor] = {
+            n: nn.Parameter(p.detach().clone()) for n, p in parameters.items()
+        }
+        copies |= {name: buffer.clone() for name, buffer in buffers.items()}
+        self.steps = nn.ModuleList(
+            nn.ModuleList(_with_tensors(field, layout, copies) for layout in step)
+            for step in layouts
+        )
+
+    def forward(self, z0: Tensor) -> Tensor:
+        """z(1) from z(0), as the block computes it."""
+        z = z0
+        for stages in self.steps:
+            z = self.solver.step(
+                z, 1 / len(self.steps), lambda s, x, of=stages: of[s](x), residual=self.residual
+            )
+        return z
+
+
+def _with_tensors(
+    field: nn.Module, layout: Mapping[str, str], values: Mapping[str, Tensor]
+) -> nn.Module:
+    """A copy of the field that holds these values."""
+    copy = deepcopy(field)
+    for name, key in layout.items():
+        path, _, leaf = name.rpartition(".")
+        setattr(copy.get_submodule(path), leaf, values[key])
+    return copy

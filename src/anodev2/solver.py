@@ -1,0 +1,113 @@
+"""One-step methods for the activation ODE: a tableau and a name.
+
+A step of an explicit Runge-Kutta method with nodes c, matrix a and weights b is
+
+    k_s = f(z + h sum_{r<s} a_sr k_r, theta(t + c_s h)),     z(t + h) = z + h sum_s b_s k_s.
+
+The field may be given as a module F that contains its shortcut, f = F - identity. Its step
+is then an interpolation, z + h (F(z) - z), computed by `torch.lerp`, so that one Euler step
+is F itself to the bit (writing F(z) - z and adding z back is not).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """Butcher tableau of an explicit method: nodes c, matrix a (strictly lower), weights b."""
+
+    c: tuple[Fraction, ...]
+    a: tuple[tuple[Fraction, ...], ...]
+    b: tuple[Fraction, ...]
+
+
+class Solver(ABC):
+    """An explicit one-step method."""
+
+    @property
+    @abstractmethod
+    def tableau(self) -> Tableau:
+        """The method's coefficients."""
+
+    def step(
+        self, z: Tensor, h: float, field: Callable[[int, Tensor], Tensor], *, residual: bool
+    ) -> Tensor:
+        """Advance z by h.
+
+        Args:
+            z: state at the start of the step, any shape.
+            h: length of the step, in units of the block's time [0, 1].
+            field: called with a stage's number s and its state; returns f there, or F if
+                `residual`.
+            residual: whether the field contains its shortcut, f = F - identity.
+
+        Returns:
+            The state at the end of the step, shaped like z.
+        """
+        stages: list[tuple[Tensor, Tensor]] = []
+        for s, row in enumerate(self.tableau.a):
+            state = _combine(z, h, row, stages, residual)
+            stages.append((state, field(s, state)))
+        return _combine(z, h, self.tableau.b, stages, residual)
+
+
+@dataclass(frozen=True)
+class Euler(Solver):
+    """Forward Euler, z + h f(z): order 1, one evaluation a step; the paper's solver."""
+
+    @property
+    def tableau(self) -> Tableau:
+        return Tableau(c=(Fraction(0),), a=((),), b=(Fraction(1),))
+
+
+@dataclass(frozen=True)
+class Midpoint(Solver):
+    """Explicit midpoint rule, z + h f(z + h/2 f(z)): order 2, two evaluations a step."""
+
+    @property
+    def tableau(self) -> Tableau:
+        half = Fraction(1, 2)
+        return Tableau(c=(Fraction(0), half), a=((), (half,)), b=(Fraction(0), Fraction(1)))
+
+
+@dataclass(frozen=True)
+class RK4(Solver):
+    """The classical Runge-Kutta method: order 4, four evaluations a step."""
+
+    @property
+    def tableau(self) -> Tableau:
+        zero, half, one = Fraction(0), Fraction(1, 2), Fraction(1)
+        return Tableau(
+            c=(zero, half, half, one),
+            a=((), (half,), (zero, half), (zero, zero, one)),
+            b=(Fraction(1, 6), Fraction(1, 3), Fraction(1, 3), Fraction(1, 6)),
+        )
+
+
+def _combine(
+    z: Tensor,
+    h: float,
+    coefficients: Sequence[Fraction],
+    stages: Sequence[tuple[Tensor, Tensor]],
+    residual: bool,
+) -> Tensor:
+    """z + h sum_s coefficient_s k_s, with k_s = F(state) - state where `residual`."""
+    total = z
+    for coefficient, (state, value) in zip(coefficients, stages, strict=True):
+        if not coefficient:
+            continue
+        weight = h * float(coefficient)
+        if not residual:
+            total = torch.add(total, value, alpha=weight)
+        elif total is state:
+            wide = torch.promote_types(state.dtype, value.dtype)
+            total = torch.lerp(state.to(wide), value.to(wide), weight)
+        else:
+            total = torch.add(total, value - state, alpha=weight)
+    return total

@@ -1,0 +1,19 @@
+"""What a user is told when something given is not valid: one line with what was given,
+what was expected and the nearest valid choice."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UsageError(ValueError):
+    """A mistake in what the user gave, not in the program; its text is one line."""
+
+
+def check_choice(what: str, given: str, valid: Iterable[str]) -> None:
+    """Raise a UsageError that names the nearest valid choice unless `given` is in `valid`."""
+    choices = list(valid)
+    if given in choices:
+        return
+    nearest = get_close_matches(given, choices, n=1, cutoff=0.4)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    raise UsageError(f"unknown {what} {given!r}: expected one of {', '.join(choices)}{hint}")
