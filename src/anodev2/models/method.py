@@ -44,14 +44,14 @@ def _anode(steps: int = 2) -> Method:
 
 def _anodev2_1() -> Method:
     def block(field: nn.Module) -> nn.Module:
-        return CoupledODE(field, coupling=configuration_1(steps=5), gradient=Checkpoint())
+        return CoupledODE(field, coupling=configuration_1(steps=5))
 
     return Method("anodev2-1", 5, block, moves=True)
 
 
 def _anodev2_2() -> Method:
     def block(field: nn.Module) -> nn.Module:
-        return CoupledODE(field, coupling=configuration_2(), gradient=Checkpoint())
+        return CoupledODE(field, coupling=configuration_2())
 
     return Method("anodev2-2", 2, block, moves=True)
 

@@ -1,0 +1,166 @@
+"""The command line: `anodev2 train` and `anodev2 compare`.
+
+Every option can also come from `--config FILE`; `--print_config` prints them all. Exit status
+0 done, 1 some runs failed, 2 wrong usage, 130 interrupted; errors are one line on standard
+error. Heavy imports wait until a command runs, so that help is there at once.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+from jsonargparse import ArgumentParser, Namespace
+
+from anodev2.experiment.failure import RunFailure
+from anodev2.usage import UsageError
+
+Precision = Literal["auto", "float32", "bfloat16"]
+Order = Literal["pre", "post"]
+
+
+def train(
+    model: str = "resnet4",
+    method: str = "anodev2-1",
+    data: str = "digits",
+    epochs: int | None = None,
+    seed: int = 0,
+    out: Path = Path("out"),
+    order: Order = "pre",
+    precision: Precision = "auto",
+    resume: bool = False,
+) -> int:
+    """Train one network.
+
+    Args:
+        model: alexnet, resnet4 or resnet10
+        method: baseline, neural-ode, anode, anodev2-1 or anodev2-2; anode-N takes N steps
+        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
+        epochs: passes over the data; by default 30 on digits, else the paper's number
+        seed: of the initial weights, the order of the images and their augmentation
+        out: folder that the run's own folder is made in
+        order: norm and ReLU before (pre) or after (post) each convolution
+        precision: auto is bfloat16 where this machine computes it in hardware
+        resume: continue the run that is in the folder
+    """
+    from anodev2.experiment.run import run_config, train_run
+
+    config = run_config(
+        model=model,
+        method=method,
+        order=order,
+        data=data,
+        epochs=epochs,
+        seed=seed,
+        precision=precision,
+    )
+    result = train_run(config, out, resume=resume)
+    folder = out / "runs" / config.name
+    print(f"{config.name}: test accuracy {100 * result.accuracy:.2f} %, in {folder}")
+    return 0
+
+
+def compare(
+    model: str = "resnet4",
+    methods: str = "baseline,neural-ode,anode,anodev2-1,anodev2-2",
+    seeds: str = "0",
+    data: str = "digits",
+    epochs: int | None = None,
+    out: Path = Path("out"),
+    order: Order = "pre",
+    precision: Precision = "auto",
+) -> int:
+    """Train methods under one recipe and report them side by side; finished runs are kept.
+
+    Args:
+        model: alexnet, resnet4 or resnet10
+        methods: names separated by commas; anode at as many steps is added to those that move
+        seeds: numbers separated by commas, one run of each method for each
+        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
+        epochs: passes over the data; by default 30 on digits, else the paper's number
+        out: folder of the runs and of report.md
+        order: norm and ReLU before (pre) or after (post) each convolution
+        precision: auto is bfloat16 where this machine computes it in hardware
+    """
+    from anodev2.experiment.compare import compare_methods
+
+    return compare_methods(
+        model=model,
+        methods=methods.split(","),
+        seeds=seeds.split(","),
+        data=data,
+        epochs=epochs,
+        out=out,
+        order=order,
+        precision=precision,
+    )
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"train": train, "compare": compare}
+
+
+class OneLineParser(ArgumentParser):
+    """A parser whose errors are one line that names the nearest option."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        text = " ".join(message.split())
+        print(f"anodev2: {text}{self._nearest(text)}; see --help", file=sys.stderr)
+        sys.exit(2)
+
+    def _nearest(self, text: str) -> str:
+        options = {name for action in self._actions for name in action.option_strings}
+        known = options | {name.removeprefix("--") for name in options} | set(COMMANDS)
+        for word in re.findall(r"(?:arguments: |'|\")([\w.-]+)", text):
+            close = get_close_matches(word, known - {word}, n=1)
+            if close and word not in known:
+                return f"; did you mean {close[0]!r}?"
+        return ""
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with its status."""
+    command, options = _parse(arguments)
+    try:
+        status = COMMANDS[command](**options)
+    except UsageError as error:
+        status = _complain(str(error), 2)
+    except RunFailure as error:
+        status = _complain(str(error), 1)
+    except KeyboardInterrupt:
+        again = "the same command" if command == "compare" else "--resume"
+        status = _complain(f"interrupted; {again} goes on after the last finished epoch", 130)
+    sys.stdout.flush()
+    sys.exit(status)
+
+
+def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
+    parser = OneLineParser(
+        prog="anodev2",
+        description="Neural networks whose weights move: train and compare them.",
+        version=version("anodev2"),
+    )
+    commands = parser.add_subcommands(dest="command")
+    for name, function in COMMANDS.items():
+        summary = (function.__doc__ or "").splitlines()[0]
+        sub = OneLineParser(description=summary)
+        sub.add_argument("--config", action="config", help="YAML file with any of these options")
+        sub.add_function_arguments(function, as_group=False, skip={"resume"})
+        if name == "train":
+            sub.add_argument("--resume", action="store_true", help="continue the run in the folder")
+        commands.add_subcommand(name, sub, help=summary)
+    parsed: Namespace = parser.parse_args(arguments)
+    options = parsed[parsed.command].as_dict()
+    options.pop("config")
+    return parsed.command, options
+
+
+def _complain(text: str, status: int) -> int:
+    print(f"anodev2: {text}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Training and comparing the paper's networks on images."""

@@ -1,0 +1,105 @@
+"""`result.json`: what a run was and what came out, complete enough to repeat it."""
+
+import json
+import platform
+import subprocess
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from anodev2.experiment.history import Row
+from anodev2.experiment.images import ImageData
+from anodev2.experiment.whole_file import whole_file
+from anodev2.usage import UsageError
+
+PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        config: the run's configuration, as in its `config.yaml`.
+        recipe: the recipe's numbers.
+        data: name, numbers of images, encoding, whether it is CIFAR-10.
+        parameters: trainable numbers of the network.
+        field_evaluations: per batch, `forward` and again in `backward`.
+        seconds_per_step: median of a training step, None where none was timed.
+        precision: what `--precision` came to.
+        epochs: one row an epoch; see `History`.
+        environment: versions, git revision, processor threads.
+    """
+
+    config: dict[str, Any]
+    recipe: dict[str, Any]
+    data: dict[str, Any]
+    parameters: int
+    field_evaluations: dict[str, int]
+    seconds_per_step: float | None
+    precision: str
+    epochs: list[Row]
+    environment: dict[str, Any]
+
+    @property
+    def accuracy(self) -> float:
+        """Test accuracy after the last epoch, from 0 to 1; no epoch is selected by it."""
+        return float(self.epochs[-1]["test_accuracy"] or 0.0)
+
+    def write(self, path: Path) -> None:
+        """Write as JSON, whole or not at all."""
+        with whole_file(path) as file:
+            file.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "Result":
+        """Read what `write` wrote.
+
+        Raises:
+            ValueError: the file is not a result.
+        """
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"'{path}' cannot be read ({error}): expected the result of a run; "
+                "move it away to train again"
+            ) from error
+
+
+def describe_data(data: ImageData) -> dict[str, Any]:
+    """What a reader of a result needs to know about the images."""
+    return {
+        "name": data.name,
+        "train_images": len(data.train),
+        "test_images": len(data.test),
+        "classes": list(data.classes),
+        "encoding": data.encoding,
+        "is_cifar10": data.is_cifar10,
+    }
+
+
+def describe_environment(threads: int) -> dict[str, Any]:
+    """Versions, git revision of the source (None outside a checkout) and threads."""
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+        "git_revision": _git_revision(),
+        "threads": threads,
+    }
+
+
+def _git_revision() -> str | None:
+    here = Path(__file__).parent
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()

@@ -1,0 +1,218 @@
+"""One training run in its folder: start, stop, resume, result.
+
+DIR/runs/MODEL-METHOD-seedK/   config.yaml, metrics.csv, checkpoints/, tensorboard/,
+                               and at the end result.json
+"""
+
+import logging
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import nn
+
+from anodev2.experiment.checkpoints import (
+    WholeCheckpointIO,
+    checkpoint_callbacks,
+    read_checkpoint,
+)
+from anodev2.experiment.data import ImageData, load_data
+from anodev2.experiment.evaluations import count_field_evaluations
+from anodev2.experiment.history import History
+from anodev2.experiment.progress import Bar, EpochLines
+from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
+from anodev2.experiment.result import Result, describe_data, describe_environment
+from anodev2.experiment.task import Classification
+from anodev2.experiment.whole_file import whole_file
+from anodev2.models import IMAGE_SIZE, MODELS, build_model
+from anodev2.usage import UsageError, check_choice
+
+PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
+DIGITS_EPOCHS = 30
+"""Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What makes a run: two runs of one configuration have one result."""
+
+    model: str
+    method: str
+    order: str
+    data: str
+    epochs: int
+    seed: int
+    precision: str
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        return f"{self.model}-{self.method}-seed{self.seed}"
+
+
+def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> RunConfig:
+    """A configuration with its defaults filled in and its names checked.
+
+    Raises:
+        ValueError: an unknown name or a number out of range.
+    """
+    check_choice("model", model, MODELS)
+    check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
+    if rest["seed"] < 0:
+        raise UsageError(f"seed must be at least 0, got {rest['seed']}")
+    if epochs is None:
+        epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
+    recipe_for(model, epochs)
+    return RunConfig(model=model, data=data, epochs=epochs, **rest)
+
+
+def fast_precision() -> Literal["bfloat16", "float32"]:
+    """bfloat16 where this machine computes it in hardware, float32 elsewhere."""
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    has = torch.cpu.get_capabilities()
+    return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") else "float32"
+
+
+def train_run(
+    config: RunConfig, out: Path, *, resume: bool, data: ImageData | None = None
+) -> Result:
+    """Train, or go on training, in `out/runs/NAME`, and write the result there.
+
+    Args:
+        config: the run.
+        out: folder of the comparison the run belongs to.
+        resume: continue what is in the folder; otherwise the folder must not exist.
+        data: the images, where the caller has loaded them already.
+
+    Returns:
+        The result, as it is in `result.json`.
+
+    Raises:
+        ValueError: bad input, or a folder in a state that does not fit; nothing is changed.
+        RunFailure: the loss was not finite; the last good checkpoint is there.
+        KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
+    """
+    folder = out / "runs" / config.name
+    state = _folder_state(folder, config)
+    if state == "finished" and resume:
+        return Result.read(folder / "result.json")
+    if state != "absent" and not resume:
+        raise UsageError(
+            f"'{folder}' holds {'a finished' if state == 'finished' else 'an unfinished'} run: "
+            "continue it with --resume, or choose another --out"
+        )
+    if state == "absent" and resume:
+        raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
+    data = data or load_data(config.data)
+    check_fit(data, config.model)
+    last = folder / "checkpoints" / "last.ckpt"
+    checkpoint = last if resume and last.exists() else None
+    if checkpoint:
+        read_checkpoint(checkpoint)
+    with whole_file(folder / "config.yaml") as file:
+        file.write_text(yaml.safe_dump(asdict(config), sort_keys=False))
+    result = _fit(config, folder, data, checkpoint)
+    result.write(folder / "result.json")
+    return result
+
+
+def check_fit(data: ImageData, model: str) -> None:
+    """Refuse images of a size that the network cannot take."""
+    height, width = data.train.images.shape[-2:]
+    if (height, width) != (IMAGE_SIZE, IMAGE_SIZE):
+        raise UsageError(
+            f"the images of '{data.name}' are {height}x{width}: "
+            f"{model} takes {IMAGE_SIZE}x{IMAGE_SIZE}"
+        )
+
+
+def network(config: RunConfig, data: ImageData) -> nn.Module:
+    """The configured network, untrained."""
+    return build_model(
+        config.model,
+        method=config.method,
+        order=config.order,
+        num_classes=len(data.classes),
+        in_channels=data.train.images.shape[1],
+    )
+
+
+def _folder_state(folder: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
+    """What is in a run's folder, once it is known to be of this configuration."""
+    if not folder.exists():
+        return "absent"
+    try:
+        found = yaml.safe_load((folder / "config.yaml").read_text())
+        other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
+    except (OSError, AttributeError, yaml.YAMLError) as error:
+        raise UsageError(f"'{folder}' is not the folder of a run: choose another --out") from error
+    if other:
+        key, value = next(iter(other.items()))
+        raise UsageError(
+            f"'{folder}' holds a run with {key} {found.get(key)!r}, not {value!r}: "
+            "choose another --out"
+        )
+    return "finished" if (folder / "result.json").exists() else "unfinished"
+
+
+def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
+    recipe = recipe_for(config.model, config.epochs)
+    precision = fast_precision() if config.precision == "auto" else config.precision
+    _quieten()
+    seed_everything(config.seed, verbose=False)
+    task = Classification(network(config, data), data, recipe, config.seed)
+    images = torch.zeros(2, *data.train.images.shape[1:])
+    evaluations = count_field_evaluations(task.model, images)
+    history = History(folder / "metrics.csv")
+    trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
+    try:
+        trainer.fit(task, ckpt_path=checkpoint, weights_only=True)
+    except SystemExit as stop:
+        raise KeyboardInterrupt from stop
+    return Result(
+        config=asdict(config),
+        recipe=asdict(recipe),
+        data=describe_data(data),
+        parameters=sum(p.numel() for p in task.model.parameters()),
+        field_evaluations=evaluations,
+        seconds_per_step=history.seconds_per_step(),
+        precision=precision,
+        epochs=history.rows,
+        environment=describe_environment(torch.get_num_threads()),
+    )
+
+
+def _trainer(
+    config: RunConfig, folder: Path, recipe: Recipe, precision: Any, history: History
+) -> Trainer:
+    terminal = sys.stderr.isatty()
+    progress = Bar(config.name) if terminal else EpochLines(config.name)
+    return Trainer(
+        max_epochs=recipe.epochs,
+        devices=1,
+        precision=precision,
+        gradient_clip_val=recipe.clip,
+        callbacks=[history, progress, *checkpoint_callbacks(folder / "checkpoints")],
+        logger=TensorBoardLogger(folder, name="", version="tensorboard"),
+        plugins=[WholeCheckpointIO()],
+        default_root_dir=folder,
+        num_sanity_val_steps=0,
+        log_every_n_steps=1 if config.data == "digits" else 50,
+        enable_progress_bar=terminal,
+        enable_model_summary=False,
+    )
+
+
+def _quieten() -> None:
+    """Keep Lightning's remarks on hardware, loaders and folders off the terminal."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="lightning")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="torch")

@@ -1,0 +1,96 @@
+"""What Lightning trains: a network, its loss, its optimiser and its batches."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torchmetrics.classification import MulticlassAccuracy
+
+from anodev2.experiment.batches import Augmentation, Batches
+from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.images import ImageData
+from anodev2.experiment.recipe import Recipe
+
+
+class Classification(LightningModule):
+    """Image classification by the paper's recipe.
+
+    Args:
+        model: (batch, channels, height, width) -> logits (batch, classes).
+        data: training and test images.
+        recipe: optimiser, batches and epochs.
+        seed: of the order and augmentation of every epoch, and of what the model draws.
+    """
+
+    def __init__(self, model: nn.Module, data: ImageData, recipe: Recipe, seed: int) -> None:
+        super().__init__()
+        self.model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.data = data
+        self.recipe = recipe
+        self.seed = seed
+        classes = len(data.classes)
+        self.train_accuracy = MulticlassAccuracy(classes, average="micro")
+        self.test_accuracy = MulticlassAccuracy(classes, average="micro")
+
+    def train_dataloader(self) -> Batches:
+        augmentation = Augmentation(padding=self.recipe.padding, flip=self.data.flips)
+        return self._batches(train=True, augmentation=augmentation)
+
+    def val_dataloader(self) -> Batches:
+        return self._batches(train=False, augmentation=None)
+
+    def configure_optimizers(self) -> Any:
+        recipe = self.recipe
+        optimizer = torch.optim.SGD(
+            self.parameters(),
+            lr=recipe.learning_rate,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+        )
+        steps = len(self.train_dataloader())
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: recipe.rate_factor(step, steps)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
+
+    def on_train_epoch_start(self) -> None:
+        """What a network draws in an epoch depends on the seed and the epoch alone."""
+        torch.manual_seed(self.seed + 1_000_003 * (self.current_epoch + 1) + self.global_rank)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        images, labels = batch
+        logits = self.model(images)
+        loss = cross_entropy(logits.float(), labels)
+        if not torch.isfinite(loss):
+            epoch, step = self.current_epoch + 1, index + 1
+            raise RunFailure(f"the loss is {loss.item()} in epoch {epoch}, step {step}")
+        self.train_accuracy(logits, labels)
+        self.log("train_loss", loss, on_step=True, on_epoch=True, prog_bar=True)
+        self.log("train_accuracy", self.train_accuracy, on_step=True, on_epoch=True, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
+        images, labels = batch
+        logits = self.model(images)
+        self.test_accuracy(logits, labels)
+        self.log("test_loss", cross_entropy(logits.float(), labels), batch_size=len(labels))
+        self.log("test_accuracy", self.test_accuracy, prog_bar=True)
+
+    def _batches(self, *, train: bool, augmentation: Augmentation | None) -> Batches:
+        return Batches(
+            self.data.train if train else self.data.test,
+            mean=self.data.mean,
+            std=self.data.std,
+            batch_size=self.recipe.batch_size,
+            seed=self.seed,
+            augment=augmentation,
+            shuffle=train,
+            epoch=lambda: self.current_epoch,
+            rank=self.global_rank,
+            world_size=self.trainer.world_size,
+        )
