@@ -39,7 +39,7 @@ def train(
         model: alexnet, resnet4 or resnet10
         method: baseline, neural-ode, anode, anodev2-1 or anodev2-2; anode-N takes N steps
         data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
-        epochs: passes over the data; by default 30 on digits, else the paper's number
+        epochs: passes over the data; by default 15 on digits, else the paper's number
         seed: of the initial weights, the order of the images and their augmentation
         out: folder that the run's own folder is made in
         order: norm and ReLU before (pre) or after (post) each convolution
@@ -77,10 +77,10 @@ def compare(
 
     Args:
         model: alexnet, resnet4 or resnet10
-        methods: names separated by commas; anode at as many steps is added to those that move
+        methods: names separated by commas; anode at as many steps joins those that move
         seeds: numbers separated by commas, one run of each method for each
         data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
-        epochs: passes over the data; by default 30 on digits, else the paper's number
+        epochs: passes over the data; by default 15 on digits, else the paper's number
         out: folder of the runs and of report.md
         order: norm and ReLU before (pre) or after (post) each convolution
         precision: auto is bfloat16 where this machine computes it in hardware

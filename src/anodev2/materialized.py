@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -44,11 +45,14 @@ class MaterializedODE(nn.Module):
     def forward(self, z0: Tensor) -> Tensor:
         """z(1) from z(0), as the block computes it."""
         z = z0
-        for stages in self.steps:
-            z = self.solver.step(
-                z, 1 / len(self.steps), lambda s, x, of=stages: of[s](x), residual=self.residual
-            )
+        for fields in self.steps:
+            stage = partial(_evaluate, list(fields.children()))
+            z = self.solver.step(z, 1 / len(self.steps), stage, residual=self.residual)
         return z
+
+
+def _evaluate(fields: Sequence[nn.Module], s: int, z: Tensor) -> Tensor:
+    return fields[s](z)  # type: ignore[no-any-return]
 
 
 def _with_tensors(

@@ -42,4 +42,4 @@ class Evolution(nn.Module, ABC):
         All steps of a grid have the same length, so an evolution that can make something
         from dt alone, such as a propagator, overrides this and makes it once.
         """
-        return lambda w, t: self(w, t, dt)  # type: ignore[no-any-return]
+        return lambda w, t: self(w, t, dt)

@@ -45,7 +45,7 @@ def evolve(
     theta: dict[str, list[Tensor]] = {}
     for names in groups.values():
         members = [evolutions[name] for name in names]
-        wide = [w.to(torch.promote_types(w.dtype, torch.float32)) for w in map(weights.get, names)]
+        wide = [_widened(weights[name]) for name in names]
         with full_precision(wide[0].device):
             solved = _solve_together(members, wide, memory, w_steps, points)
         for name, evolution, reads in zip(names, members, solved, strict=True):
@@ -53,6 +53,10 @@ def evolve(
                 reads = [_keep_in_graph(r, [evolution, memory]) for r in reads]
             theta[name] = [r.to(weights[name].dtype) for r in reads]
     return {name: theta[name] for name in weights}
+
+
+def _widened(w: Tensor) -> Tensor:
+    return w.to(torch.promote_types(w.dtype, torch.float32))
 
 
 class _Solution(nn.Module):

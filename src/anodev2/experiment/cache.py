@@ -6,7 +6,6 @@ a file changed in place gives other data even where its size and time are as bef
 import hashlib
 import os
 import re
-import uuid
 import zipfile
 import zlib
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from anodev2.experiment.images import ImageData, Split, measured
+from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 
 FORMAT = b"anodev2 images 1"  # part of every key: raise the number when the file's layout changes
@@ -50,9 +50,8 @@ def folder_digest(folder: Path) -> bytes:
         UsageError: a file cannot be read.
     """
     digest = hashlib.sha256()
-    # Linked folders are followed because `datasets` reads through them too.
-    walk = os.walk(folder, followlinks=True)
-    files = sorted(Path(parent, name) for parent, _, names in walk for name in names)
+    # As `datasets` does, this reads linked files but does not enter linked folders.
+    files = sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names)
     for path in files:
         try:
             with path.open("rb") as file:
@@ -91,11 +90,10 @@ def write_cache(path: Path, data: ImageData) -> None:
     Raises:
         UsageError: the folder cannot be written to.
     """
-    temporary = path.with_name(f"{path.stem}.{uuid.uuid4().hex}.tmp")
     try:
-        with temporary.open("xb") as file:
+        with whole_file(path) as temporary:
             np.savez(
-                file,
+                temporary,
                 train_images=data.train.images.permute(0, 2, 3, 1).numpy(),
                 train_labels=data.train.labels.numpy(),
                 test_images=data.test.images.permute(0, 2, 3, 1).numpy(),
@@ -103,11 +101,8 @@ def write_cache(path: Path, data: ImageData) -> None:
                 classes=np.array(data.classes, dtype=np.str_),
                 encoding=np.array(data.encoding, dtype=np.str_),
             )
-        temporary.replace(path)
     except OSError as error:
         raise _unwritable(path.parent, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def split_of(pixels: np.ndarray, labels: np.ndarray) -> Split:

@@ -148,4 +148,5 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-        pass
+        if not bars:
+            datasets.enable_progress_bars()

@@ -34,7 +34,7 @@ from anodev2.models import IMAGE_SIZE, MODELS, build_model
 from anodev2.usage import UsageError, check_choice
 
 PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
-DIGITS_EPOCHS = 30
+DIGITS_EPOCHS = 15
 """Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
 
 
@@ -100,7 +100,7 @@ def train_run(
         KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
     """
     folder = out / "runs" / config.name
-    state = _folder_state(folder, config)
+    state = run_state(out, config)
     if state == "finished" and resume:
         return Result.read(folder / "result.json")
     if state != "absent" and not resume:
@@ -123,6 +123,29 @@ def train_run(
     return result
 
 
+def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
+    """What is in a run's folder.
+
+    Raises:
+        ValueError: a run of another configuration, or no run at all.
+    """
+    folder = out / "runs" / config.name
+    if not folder.exists():
+        return "absent"
+    try:
+        found = yaml.safe_load((folder / "config.yaml").read_text())
+        other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
+    except (OSError, AttributeError, yaml.YAMLError) as error:
+        raise UsageError(f"'{folder}' is not the folder of a run: choose another --out") from error
+    if other:
+        key, value = next(iter(other.items()))
+        raise UsageError(
+            f"'{folder}' holds a run with {key} {found.get(key)!r}, not {value!r}: "
+            "choose another --out"
+        )
+    return "finished" if (folder / "result.json").exists() else "unfinished"
+
+
 def check_fit(data: ImageData, model: str) -> None:
     """Refuse images of a size that the network cannot take."""
     height, width = data.train.images.shape[-2:]
@@ -142,24 +165,6 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
         num_classes=len(data.classes),
         in_channels=data.train.images.shape[1],
     )
-
-
-def _folder_state(folder: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
-    """What is in a run's folder, once it is known to be of this configuration."""
-    if not folder.exists():
-        return "absent"
-    try:
-        found = yaml.safe_load((folder / "config.yaml").read_text())
-        other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
-    except (OSError, AttributeError, yaml.YAMLError) as error:
-        raise UsageError(f"'{folder}' is not the folder of a run: choose another --out") from error
-    if other:
-        key, value = next(iter(other.items()))
-        raise UsageError(
-            f"'{folder}' holds a run with {key} {found.get(key)!r}, not {value!r}: "
-            "choose another --out"
-        )
-    return "finished" if (folder / "result.json").exists() else "unfinished"
 
 
 def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:

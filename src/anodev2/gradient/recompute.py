@@ -59,7 +59,7 @@ def _solve(program: Program, z0: Tensor, schedule: Schedule) -> Tensor:
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in (z0, *tensors)):
         return Direct().solve(program, z0)
     execution = _Execution(schedule, program.step, program.buffers, tuple(program.tensors))
-    return _Recompute.apply(execution, z0, *tensors)  # type: ignore[no-any-return]
+    return _Recompute.apply(execution, z0, *tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 
 @dataclass

@@ -1,0 +1,90 @@
+"""Methods side by side: a run for each method and seed, and one report."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from anodev2.experiment.data import load_data
+from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.report import write_report
+from anodev2.experiment.result import Result
+from anodev2.experiment.run import check_fit, run_config, run_state, train_run
+from anodev2.models import find_method
+from anodev2.usage import UsageError
+
+
+def compare_methods(
+    *,
+    model: str,
+    methods: Sequence[str],
+    seeds: Sequence[str],
+    data: str,
+    epochs: int | None,
+    out: Path,
+    order: str,
+    precision: str,
+) -> int:
+    """Train each method with each seed under one recipe and write `out/report.md`.
+
+    A run whose result is in `out` is kept, one that was stopped goes on, and one that
+    diverges leaves its reason in the report while the others are trained. To each method
+    whose weights move, ANODE at as many steps is added, which tells what the steps earn from
+    what the motion does.
+
+    Returns:
+        Exit status: 0, or 1 if a run diverged.
+
+    Raises:
+        ValueError: bad input, or a folder whose runs have another configuration; found
+            before anything is trained.
+    """
+    configs = [
+        run_config(
+            model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
+            precision=precision,
+        )
+        for seed in parse_seeds(seeds)
+        for method in with_companions(methods)
+    ]  # fmt: skip
+    states = {config: run_state(out, config) for config in configs}
+    images = load_data(data)
+    check_fit(images, model)
+    results: list[Result] = []
+    failures: dict[str, str] = {}
+    for config in configs:
+        try:
+            results.append(train_run(config, out, resume=states[config] != "absent", data=images))
+        except RunFailure as failure:
+            print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
+            failures[config.name] = str(failure)
+    if results:
+        report = write_report(out, results, failures, images)
+        print(report.read_text())
+        print(f"report: {report}")
+    return 1 if failures else 0
+
+
+def with_companions(methods: Sequence[str]) -> list[str]:
+    """The methods, and for each that moves ANODE at as many steps, once each.
+
+    Raises:
+        ValueError: an unknown method, with the nearest one, or none at all.
+    """
+    given = [name.strip() for name in methods]
+    moving = [method for method in map(find_method, given) if method.moves]
+    companions = ["anode" if m.steps == 2 else f"anode-{m.steps}" for m in moving]
+    return list(dict.fromkeys([*given, *companions]))
+
+
+def parse_seeds(seeds: Sequence[str]) -> list[int]:
+    """Seeds as numbers, once each.
+
+    Raises:
+        ValueError: one that is not a whole number.
+    """
+    try:
+        return list(dict.fromkeys(int(seed) for seed in seeds))
+    except ValueError as error:
+        raise UsageError(
+            f"seeds {','.join(seeds)!r}: expected whole numbers separated by commas, as in 0,1,2"
+        ) from error

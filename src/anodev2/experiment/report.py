@@ -1,0 +1,151 @@
+"""`report.md`: a comparison as a page, with its pictures."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anodev2.block import CoupledODE
+from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.figures import accuracy_curves, kernel_evolution
+from anodev2.experiment.images import ImageData
+from anodev2.experiment.paper import PAPER
+from anodev2.experiment.recipe import PAPER_RECIPES
+from anodev2.experiment.result import Result
+from anodev2.experiment.run import RunConfig, network
+from anodev2.experiment.whole_file import whole_file
+from anodev2.models import find_method
+
+
+def write_report(
+    out: Path, results: Sequence[Result], failures: Mapping[str, str], data: ImageData
+) -> Path:
+    """Write `out/report.md` with `accuracy.png` and, where weights move, `kernels.png`.
+
+    Args:
+        out: the comparison's folder, in which the runs' folders are.
+        results: finished runs of one model, recipe and data set.
+        failures: what ended the other runs, by run.
+        data: the images they were trained on.
+
+    Returns:
+        The report's path.
+    """
+    by_method: dict[str, list[Result]] = {}
+    for result in results:
+        by_method.setdefault(result.config["method"], []).append(result)
+    curves = {
+        method: [[float(row["test_accuracy"] or 0) for row in run.epochs] for run in runs]
+        for method, runs in by_method.items()
+    }
+    accuracy_curves(curves, out / "accuracy.png")
+    kernels = _kernels(out, by_method, data)
+    if kernels:
+        kernel_evolution(kernels, out / "kernels.png")
+    parts = [
+        _heading(results[0]),
+        _table(by_method),
+        *_notes(results[0], failures),
+        "![Test accuracy after each epoch](accuracy.png)",
+    ]
+    if kernels:
+        parts += [
+            "First kernel of the first evolved convolution at each time it is read:",
+            "![A convolution kernel evolving](kernels.png)",
+        ]
+    parts.append(_environment(results[0]))
+    with whole_file(out / "report.md") as file:
+        file.write_text("\n\n".join(parts) + "\n")
+    return out / "report.md"
+
+
+def _heading(result: Result) -> str:
+    config, data = result.config, result.data
+    full = PAPER_RECIPES[config["model"]].epochs
+    return (
+        f"# {config['model']} on {data['name']}\n\n"
+        f"{data['train_images']:,} training and {data['test_images']:,} test images, "
+        f"{config['epochs']} epochs (the paper trains {full} on CIFAR-10), order "
+        f"{config['order']}, {result.precision}. Accuracies are on the test images after the "
+        "last epoch, in per cent."
+    )
+
+
+def _table(by_method: Mapping[str, Sequence[Result]]) -> str:
+    first = next(iter(by_method.values()))[0]
+    paper = PAPER[first.config["model"]] if first.data["is_cifar10"] else {}
+    columns = ["method", "z-steps", "parameters", "s / step", "f evaluations"]
+    columns += ["runs", "min / max", "average"]
+    columns += ["paper: parameters", "min / max", "average"] if paper else []
+    lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
+    for method, runs in by_method.items():
+        cells = _cells(method, runs)
+        if row := paper.get(method):
+            cells += [f"{row.parameters:.2f} K", f"{row.least:.2f} / {row.most:.2f}"]
+            cells += [f"{row.average:.2f}"]
+        lines.append(cells + [""] * (len(columns) - len(cells)))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cells(method: str, runs: Sequence[Result]) -> list[str]:
+    accuracies = [100 * run.accuracy for run in runs]
+    timed = [run.seconds_per_step for run in runs if run.seconds_per_step is not None]
+    count = runs[0].field_evaluations
+    return [
+        method,
+        str(find_method(method).steps),
+        f"{runs[0].parameters:,}",
+        f"{sum(timed) / len(timed):.3f}" if timed else "",
+        f"{count['forward']} + {count['backward']}",
+        str(len(runs)),
+        f"{min(accuracies):.2f} / {max(accuracies):.2f}",
+        f"{sum(accuracies) / len(accuracies):.2f}",
+    ]
+
+
+def _notes(result: Result, failures: Mapping[str, str]) -> list[str]:
+    notes = [
+        "`f evaluations` counts the fields of all blocks in a forward pass, and again in the "
+        "backward pass where they are recomputed. `anode-N` is ANODE, whose weights do not move, "
+        "at N steps: the difference to it is what the motion of the weights earns, the rest is "
+        "what the steps earn."
+    ]
+    if result.data["is_cifar10"] and result.data["encoding"] == "JPEG":
+        notes.append(
+            "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
+            "with published accuracies only with that in mind."
+        )
+    if failures:
+        listed = "\n".join(f"- {name}: {reason}" for name, reason in failures.items())
+        notes.append(f"Runs that did not finish:\n\n{listed}")
+    return notes
+
+
+def _environment(result: Result) -> str:
+    versions = {k: v for k, v in result.environment.items() if k not in ("threads", "git_revision")}
+    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
+    return (
+        f"Made by `anodev2 compare` with {listed}; {result.environment['threads']} threads; "
+        f"revision {result.environment['git_revision'] or 'unknown'}."
+    )
+
+
+def _kernels(
+    out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageData
+) -> dict[str, tuple[Sequence[float], Tensor]]:
+    """Per method that moves: read times and kernels of its first run's first evolved weight."""
+    kernels: dict[str, tuple[Sequence[float], Tensor]] = {}
+    for method, runs in by_method.items():
+        if not find_method(method).moves:
+            continue
+        config = RunConfig(**runs[0].config)
+        model = network(config, data)
+        model.load_state_dict(
+            model_weights(out / "runs" / config.name / "checkpoints" / "last.ckpt")
+        )
+        block = next(module for module in model.modules() if isinstance(module, CoupledODE))
+        with torch.no_grad():
+            theta = next(iter(block.weight_trajectory().values()))
+        kernels[method] = (block.read_times, theta[:, 0, 0])
+    return kernels

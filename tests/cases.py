@@ -1,0 +1,45 @@
+"""Every solver, evolution, memory kernel and gradient strategy, once: add one, add a line.
+
+Contract tests are parametrized over these lists.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import torch
+
+from anodev2.evolution import Evolution, Frozen, ReactionDiffusionAdvection
+from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.memory import Dirac, MemoryKernel
+from anodev2.solver import RK4, Euler, Midpoint, Solver
+
+# A solver and its order.
+SOLVERS: list[tuple[Solver, int]] = [
+    (Euler(), 1),
+    (Midpoint(), 2),
+    (RK4(), 4),
+]
+
+# Built from the shape of a weight (out, in, *kernel).
+EVOLUTIONS: list[Callable[[Sequence[int]], Evolution]] = [
+    Frozen,
+    ReactionDiffusionAdvection,
+    partial(ReactionDiffusionAdvection, coefficients="layer"),
+    partial(ReactionDiffusionAdvection, coefficients="filter"),
+    partial(ReactionDiffusionAdvection, activation=None),
+    partial(ReactionDiffusionAdvection, activation=torch.sin),
+]
+
+# Shapes of weights that every evolution accepts: one, two and three kernel axes, odd and even.
+SHAPES: list[tuple[int, ...]] = [(3, 2, 5), (3, 3, 3, 3), (2, 3, 4, 2), (2, 2, 3, 2, 3)]
+
+MEMORY_KERNELS: list[Callable[[], MemoryKernel]] = [
+    Dirac,
+]
+
+STRATEGIES: list[GradientStrategy] = [
+    Direct(),
+    Checkpoint(segments=1),
+    Checkpoint(segments=2),
+    Checkpoint(segments=100),  # one a step
+]
