@@ -8,6 +8,9 @@ import datasets
 import huggingface_hub
 import pytest
 import torch
+from PIL import Image
+
+from anodev2.experiment.data import ImageData, load_data
 from pictures import (
     cached,
     encoded,
@@ -17,9 +20,6 @@ from pictures import (
     write_parquet,
     write_rows,
 )
-from PIL import Image
-
-from anodev2.experiment.data import ImageData, load_data
 
 CIFAR10 = Path(__file__).parents[2] / "../shared/data/cifar10"
 

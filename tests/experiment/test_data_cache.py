@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+
+from anodev2.experiment.data import load_data
+from anodev2.usage import UsageError
 from pictures import (
     cached,
     encoded,
@@ -17,10 +21,6 @@ from pictures import (
     write_parquet,
     write_rows,
 )
-from PIL import Image
-
-from anodev2.experiment.data import load_data
-from anodev2.usage import UsageError
 
 
 @pytest.fixture(autouse=True)

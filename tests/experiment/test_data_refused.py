@@ -11,6 +11,7 @@ import datasets
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import RepositoryNotFoundError
+
 from pictures import encoded, picture, refusal, write_image_folder, write_parquet, write_rows
 
 

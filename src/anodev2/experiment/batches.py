@@ -16,7 +16,7 @@ from anodev2.usage import UsageError
 class Augmentation:
     """The usual random changes to small training images.
 
-    Arguments:
+    Args:
         padding: zeros in pixels on every side, before a crop of the image's own size at
             one of (2 padding + 1)^2 offsets.
         flip: mirror each image left to right with probability 1/2.
@@ -30,7 +30,7 @@ class Augmentation:
 class Draws:
     """The random choices of one epoch for all N images, by the image's place in the split.
 
-    Arguments:
+    Args:
         order: int64 (N,), the images in the order they are shown.
         offsets: int64 (N, 2), upper left corner of each crop in the padded image.
         flips: bool (N,), which images are mirrored.
@@ -51,7 +51,7 @@ class Batches:
     Each item is (images, labels): float32 (B, C, H, W) in channels_last memory, normalised to
     (pixel / 255 - mean) / std per channel, and int64 (B,). The last batch may be smaller.
 
-    Arguments:
+    Args:
         split: the images.
         mean: mean per channel on the scale 0 to 1.
         std: standard deviation per channel likewise, positive.
@@ -140,7 +140,7 @@ class Batches:
 def crop(pixels: Tensor, offsets: Tensor, flips: Tensor, *, padding: int) -> Tensor:
     """A window of each padded image, of the image's own size.
 
-    Arguments:
+    Args:
         pixels: (B, H, W, C).
         offsets: int64 (B, 2), row and column of each window's corner in the padded image,
             0 to 2 padding.

@@ -32,7 +32,7 @@ def load_data(data: str) -> ImageData:
     cache folder) for as long as their encoded bytes stay the same. Without a `test` split
     `validation` is the test; a data set of one split has a fixed fifth held out.
 
-    Arguments:
+    Args:
         data: `digits` (1,797 real 8x8 digits enlarged to 32x32, needs no network),
             `cifar10` (from the hub), the path of a folder that `datasets.load_dataset`
             opens (parquet files, or images in one folder per class), or `owner/name` of

@@ -17,7 +17,7 @@ CIFAR10_CLASSES = (
 class Split:
     """The images of one split and their labels.
 
-    Arguments:
+    Args:
         images: uint8 of shape (N, C, H, W), pixel values 0 to 255; the memory order is
             channels_last, so that `images.permute(0, 2, 3, 1)` is contiguous.
         labels: int64 of shape (N,), indices into the classes of the data set.
@@ -35,7 +35,7 @@ class Split:
 class ImageData:
     """A data set of images of one size.
 
-    Arguments:
+    Args:
         name: what the data set is called: `digits`, a folder's name, or `owner/name`.
         train: images to learn from.
         test: images to measure on.
@@ -88,7 +88,7 @@ def _moments(pixels: Tensor) -> tuple[float, float]:
 def hold_out(split: Split) -> tuple[Split, Split]:
     """A fixed division into training and test images, every class in proportion.
 
-    Arguments:
+    Args:
         split: all images.
 
     Returns:

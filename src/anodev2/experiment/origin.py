@@ -16,7 +16,7 @@ REACH_SECONDS = 5.0  # `datasets` alone retries for 23 s before it gives up an u
 def open_folder(folder: Path, *, cache: str) -> Source:
     """Open the data set in a local folder.
 
-    Arguments:
+    Args:
         folder: parquet files, or images in one folder per class.
         cache: folder for what `datasets` prepares; the source reads from it.
 
@@ -45,7 +45,7 @@ def open_folder(folder: Path, *, cache: str) -> Source:
 def open_hub(name: str) -> Source:
     """Open a data set of the Hugging Face hub, or its local copy where the hub is out of reach.
 
-    Arguments:
+    Args:
         name: `owner/name`.
 
     Raises:

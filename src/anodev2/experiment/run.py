@@ -5,6 +5,7 @@ DIR/runs/MODEL-METHOD-seedK/   config.yaml, metrics.csv, checkpoints/, tensorboa
 """
 
 import logging
+import signal
 import sys
 import warnings
 from dataclasses import asdict, dataclass
@@ -177,9 +178,11 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
     evaluations = count_field_evaluations(task.model, images)
     history = History(folder / "metrics.csv")
     trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         trainer.fit(task, ckpt_path=checkpoint, weights_only=True)
-    except SystemExit as stop:
+    except SystemExit as stop:  # Lightning's answer to Ctrl-C, which it ignores from then on
+        signal.signal(signal.SIGINT, on_interrupt)
         raise KeyboardInterrupt from stop
     return Result(
         config=asdict(config),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Source:
     """An opened data set whose images are still encoded.
 
-    Arguments:
+    Args:
         name: what the data set is called.
         splits: its rows: `train` and `test`, or one split alone of any name.
         image: name of the column of images.

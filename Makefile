@@ -1,0 +1,25 @@
+# `make compare` and `make test` each set up everything they need in .venv.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: compare test lint bench
+
+compare: .venv/ready
+	$(BIN)/anodev2 compare
+
+test: .venv/ready
+	$(BIN)/python -m pytest
+
+lint: .venv/ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict src
+
+bench: .venv/ready
+	$(BIN)/python benchmarks/step.py
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "anodev2 needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	touch $@

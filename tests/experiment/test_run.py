@@ -1,0 +1,233 @@
+"""A run in its folder: what it leaves, refuses and resumes."""
+
+import csv
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from anodev2.experiment import run
+from anodev2.experiment.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.result import Result
+from anodev2.experiment.run import fast_precision, run_config, run_state, train_run
+from anodev2.experiment.task import Classification
+from anodev2.usage import UsageError
+from tiny import tiny_config, tiny_data
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+FOLDER = Path("runs/resnet4-anodev2-2-seed0")
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return model_weights(out / FOLDER / "checkpoints/last.ckpt")
+
+
+def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _steps_of_32_images() -> Iterator[None]:
+    """Three steps an epoch of the tiny data set."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "recipe_for", lambda m, n: replace(recipe_for(m, n), batch_size=32))
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison with one finished run of three epochs."""
+    out = tmp_path_factory.mktemp("finished")
+    train_run(tiny_config(), out, resume=False, data=tiny_data())
+    return out
+
+
+def stop_in_epoch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the second training step of that epoch, counted from 0, as Ctrl-C does."""
+    plain = Classification.training_step
+
+    def interrupted(self: Classification, batch: Batch, index: int) -> torch.Tensor:
+        if (self.current_epoch, index) == (number, 1):
+            raise KeyboardInterrupt
+        return plain(self, batch, index)
+
+    monkeypatch.setattr(Classification, "training_step", interrupted)
+
+
+def test_a_run_leaves_its_configuration_metrics_checkpoints_and_result(finished: Path) -> None:
+    names = {
+        path.relative_to(finished / FOLDER).as_posix() for path in (finished / FOLDER).glob("**/*")
+    }
+    assert {"config.yaml", "metrics.csv", "result.json"} <= names
+    assert {"checkpoints/last.ckpt", "checkpoints/best.ckpt"} <= names
+    assert any(name.startswith("tensorboard/events") for name in names)
+
+
+def test_the_configuration_file_repeats_the_run(finished: Path) -> None:
+    found = yaml.safe_load((finished / FOLDER / "config.yaml").read_text())
+    assert run_config(**found) == tiny_config()
+
+
+def test_metrics_have_a_row_for_each_epoch(finished: Path) -> None:
+    with (finished / FOLDER / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == ["1", "2", "3"]
+    assert all(0 <= float(row["test_accuracy"]) <= 1 for row in rows)
+
+
+def test_the_result_says_how_to_repeat_the_run_and_what_it_cost(finished: Path) -> None:
+    result = json.loads((finished / FOLDER / "result.json").read_text())
+    assert result["config"]["seed"] == 0
+    assert result["parameters"] == 7930 - 7 * 257
+    assert result["field_evaluations"] == {"forward": 2, "backward": 0}
+    assert {"torch", "anodev2", "git_revision"} <= result["environment"].keys()
+    assert [row["epoch"] for row in result["epochs"]] == [1, 2, 3]
+
+
+def test_a_result_reads_back_as_it_was_written(finished: Path, tmp_path: Path) -> None:
+    result = Result.read(finished / FOLDER / "result.json")
+    result.write(tmp_path / "again.json")
+    assert Result.read(tmp_path / "again.json") == result
+
+
+def test_checkpointed_anode_evaluates_each_field_twice_a_step(tmp_path: Path) -> None:
+    config = tiny_config(method="anode", epochs=1)
+    result = train_run(config, tmp_path, resume=False, data=tiny_data())
+    assert result.field_evaluations == {"forward": 2, "backward": 2}
+
+
+def test_one_seed_gives_one_network_to_the_bit(finished: Path, tmp_path: Path) -> None:
+    train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    assert equal(weights(finished), weights(tmp_path))
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_a_run_interrupted_in_any_epoch_resumes_to_the_same_weights(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in_epoch(epoch, patch)
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    assert run_state(tmp_path, tiny_config()) == "unfinished"
+    result = train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
+    assert equal(weights(finished), weights(tmp_path))
+    assert [row["epoch"] for row in result.epochs] == [1, 2, 3]
+
+
+def test_after_an_interruption_ctrl_c_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        stop_in_epoch(0, monkeypatch)
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_with_its_epoch_and_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Classification.training_step
+
+    def poisoned(self: Classification, batch: Batch, index: int) -> torch.Tensor:
+        images, labels = batch
+        return plain(self, (images * (float("nan") if self.current_epoch else 1), labels), index)
+
+    monkeypatch.setattr(Classification, "training_step", poisoned)
+    with pytest.raises(RunFailure, match="the loss is nan in epoch 2, step 1"):
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    checkpoint = read_checkpoint(tmp_path / FOLDER / "checkpoints/last.ckpt")
+    assert checkpoint["epoch"] == 0
+    assert all(t.isfinite().all() for t in weights(tmp_path).values())
+
+
+def test_a_folder_that_holds_a_run_is_not_trained_over(finished: Path) -> None:
+    before = (finished / FOLDER / "result.json").read_bytes()
+    with pytest.raises(UsageError, match="holds a finished run: continue it with --resume"):
+        train_run(tiny_config(), finished, resume=False, data=tiny_data())
+    assert (finished / FOLDER / "result.json").read_bytes() == before
+
+
+def test_resuming_a_finished_run_trains_nothing(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_fit", None)
+    result = train_run(tiny_config(), finished, resume=True, data=tiny_data())
+    assert result == Result.read(finished / FOLDER / "result.json")
+
+
+def test_a_folder_with_another_configuration_is_refused_by_its_difference(finished: Path) -> None:
+    with pytest.raises(UsageError, match="holds a run with epochs 3, not 4: choose another --out"):
+        train_run(tiny_config(epochs=4), finished, resume=True, data=tiny_data())
+
+
+def test_resuming_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to resume"):
+        train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir(parents=True)
+    with pytest.raises(UsageError, match="is not the folder of a run"):
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+
+
+def test_an_unreadable_checkpoint_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_in_epoch(1, patch)
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    last = tmp_path / FOLDER / "checkpoints/last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(UsageError, match=r"last\.ckpt' cannot be read"):
+        train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
+    assert last.stat().st_size == 1000
+
+
+def test_a_checkpoint_with_code_in_it_is_refused(tmp_path: Path) -> None:
+    torch.save({"state_dict": {}, "code": Path}, tmp_path / "evil.ckpt")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_checkpoint(tmp_path / "evil.ckpt")
+
+
+def test_images_of_another_size_are_refused_and_leave_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="are 28x28: resnet4 takes 32x32"):
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data(size=28))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_epochs_default_to_the_papers_number_and_fewer_on_digits() -> None:
+    settings = {"method": "anode", "order": "pre", "seed": 0, "precision": "auto", "epochs": None}
+    assert run_config(model="alexnet", data="cifar10", **settings).epochs == 120
+    assert run_config(model="resnet10", data="cifar10", **settings).epochs == 350
+    assert run_config(model="resnet4", data="digits", **settings).epochs == 15
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UsageError, match="seed must be at least 0, got -1"):
+        tiny_config(seed=-1)
+
+
+def test_auto_precision_is_bfloat16_only_where_hardware_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
+    assert fast_precision() == "bfloat16"
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
+    assert fast_precision() == "float32"
+
+
+def test_bfloat16_keeps_the_weights_in_float32(tmp_path: Path) -> None:
+    config = replace(tiny_config(epochs=1), precision="bfloat16")
+    train_run(config, tmp_path, resume=False, data=tiny_data())
+    assert {t.dtype for t in weights(tmp_path).values() if t.is_floating_point()} == {torch.float32}

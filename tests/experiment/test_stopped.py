@@ -1,0 +1,79 @@
+"""Runs stopped from outside, as processes: SIGKILL and Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from anodev2.experiment.checkpoints import read_checkpoint
+
+RUN = Path("runs/resnet4-anodev2-2-seed0")
+
+
+def command(out: Path, *more: str) -> list[str]:
+    options = ["--method", "anodev2-2", "--epochs", "5", "--out", str(out), *more]
+    return [sys.executable, "-m", "anodev2.cli", "train", *options]
+
+
+def stop_in_third_epoch(out: Path, how: signal.Signals) -> tuple[int, str]:
+    """Start a run, signal it once two epochs are written; its status and standard error."""
+    process = subprocess.Popen(command(out), stderr=subprocess.PIPE, text=True)
+    metrics = out / RUN / "metrics.csv"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) == 3):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(how)
+    _, error = process.communicate(timeout=60)
+    return process.returncode, error
+
+
+def last(out: Path) -> dict[str, object]:
+    return read_checkpoint(out / RUN / "checkpoints/last.ckpt")
+
+
+@pytest.fixture(scope="module")
+def through(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """The last checkpoint of a run that nobody stopped."""
+    out = tmp_path_factory.mktemp("through")
+    subprocess.run(command(out), check=True, capture_output=True)
+    return last(out)
+
+
+def assert_same_network(a: dict[str, object], b: dict[str, object]) -> None:
+    weights, others = a["state_dict"], b["state_dict"]
+    assert isinstance(weights, dict)
+    assert isinstance(others, dict)
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_its_third_epoch_and_resumed_ends_with_the_same_weights(
+    tmp_path: Path, through: dict[str, object]
+) -> None:
+    status, _ = stop_in_third_epoch(tmp_path, signal.SIGKILL)
+    assert status == -signal.SIGKILL
+    assert not (tmp_path / RUN / "result.json").exists()
+    subprocess.run(command(tmp_path, "--resume"), check=True, capture_output=True)
+    assert_same_network(last(tmp_path), through)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_one_line_and_leaves_a_resumable_run(
+    tmp_path: Path, through: dict[str, object]
+) -> None:
+    status, error = stop_in_third_epoch(tmp_path, signal.SIGINT)
+    assert status == 130
+    assert error.splitlines()[-1] == (
+        "anodev2: interrupted; --resume goes on after the last finished epoch"
+    )
+    assert "Traceback" not in error
+    subprocess.run(command(tmp_path, "--resume"), check=True, capture_output=True)
+    assert_same_network(last(tmp_path), through)
