@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import pytest
-from cases import SOLVERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from anodev2 import Coupling, configuration_1, configuration_2
 from anodev2.coupling import Reads
 from anodev2.solver import RK4, Euler, Midpoint, Solver
 from anodev2.usage import UsageError
+from cases import SOLVERS
 
 counts = st.integers(1, 200)
 solvers = st.sampled_from([solver for solver, _ in SOLVERS])
@@ -119,7 +119,7 @@ def test_the_grid_named_in_that_error_is_accepted():
 
 
 def test_configuration_2_refuses_a_w_grid_that_misses_its_reads():
-    with pytest.raises(UsageError, match="is 2$"):
+    with pytest.raises(UsageError, match=r"is 2$"):
         configuration_2(z_steps=3, w_steps=5)
 
 

@@ -2,16 +2,17 @@
 
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from math import exp, log2
 
 import pytest
 import torch
-from cases import SOLVERS
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, Coupling, configuration_1
 from anodev2.evolution import ReactionDiffusionAdvection
 from anodev2.solver import Euler, Solver
+from cases import SOLVERS
 
 every_solver = pytest.mark.parametrize(
     "solver", [solver for solver, _ in SOLVERS], ids=lambda solver: repr(solver)
@@ -78,7 +79,7 @@ def orders(couplings: list[Coupling], solver: Solver) -> list[float]:
         (growing_block(Logistic(), c, solver)(start()) - exact_end()).abs().max().item()
         for c in couplings
     ]
-    return [log2(coarse / fine) for coarse, fine in zip(errors, errors[1:], strict=False)]
+    return [log2(coarse / fine) for coarse, fine in pairwise(errors)]
 
 
 @pytest.mark.parametrize(("solver", "order"), SOLVERS, ids=repr)

@@ -10,16 +10,14 @@ import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from jsonargparse import ArgumentParser, Namespace
 
 from anodev2.experiment.failure import RunFailure
 from anodev2.usage import UsageError
-
-Precision = Literal["auto", "float32", "bfloat16"]
-Order = Literal["pre", "post"]
 
 
 def train(
@@ -29,8 +27,8 @@ def train(
     epochs: int | None = None,
     seed: int = 0,
     out: Path = Path("out"),
-    order: Order = "pre",
-    precision: Precision = "auto",
+    order: str = "pre",
+    precision: str = "auto",
     resume: bool = False,
 ) -> int:
     """Train one network.
@@ -42,8 +40,8 @@ def train(
         epochs: passes over the data; by default 15 on digits, else the paper's number
         seed: of the initial weights, the order of the images and their augmentation
         out: folder that the run's own folder is made in
-        order: norm and ReLU before (pre) or after (post) each convolution
-        precision: auto is bfloat16 where this machine computes it in hardware
+        order: pre (norm and ReLU before each convolution) or post (after it)
+        precision: float32, bfloat16 or auto, bfloat16 where this machine has it in hardware
         resume: continue the run that is in the folder
     """
     from anodev2.experiment.run import run_config, train_run
@@ -70,8 +68,8 @@ def compare(
     data: str = "digits",
     epochs: int | None = None,
     out: Path = Path("out"),
-    order: Order = "pre",
-    precision: Precision = "auto",
+    order: str = "pre",
+    precision: str = "auto",
 ) -> int:
     """Train methods under one recipe and report them side by side; finished runs are kept.
 
@@ -82,8 +80,8 @@ def compare(
         data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
         epochs: passes over the data; by default 15 on digits, else the paper's number
         out: folder of the runs and of report.md
-        order: norm and ReLU before (pre) or after (post) each convolution
-        precision: auto is bfloat16 where this machine computes it in hardware
+        order: pre (norm and ReLU before each convolution) or post (after it)
+        precision: float32, bfloat16 or auto, bfloat16 where this machine has it in hardware
     """
     from anodev2.experiment.compare import compare_methods
 
@@ -107,17 +105,19 @@ class OneLineParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         text = " ".join(message.split())
-        print(f"anodev2: {text}{self._nearest(text)}; see --help", file=sys.stderr)
+        print(f"anodev2: {text}{_nearest(text)}; see --help", file=sys.stderr)
         sys.exit(2)
 
-    def _nearest(self, text: str) -> str:
-        options = {name for action in self._actions for name in action.option_strings}
-        known = options | {name.removeprefix("--") for name in options} | set(COMMANDS)
-        for word in re.findall(r"(?:arguments: |'|\")([\w.-]+)", text):
-            close = get_close_matches(word, known - {word}, n=1)
-            if close and word not in known:
-                return f"; did you mean {close[0]!r}?"
-        return ""
+
+def _nearest(message: str) -> str:
+    """A hint for the first word of an error that is close to a command or an option."""
+    names = {name for command in COMMANDS.values() for name in signature(command).parameters}
+    known = {*COMMANDS, *names, *(f"--{name}" for name in names)}
+    for word in re.findall(r"(?:arguments: |option '|choice: ')([\w.-]+)", message):
+        close = get_close_matches(word, known - {word}, n=1)
+        if close and word not in known:
+            return f"; did you mean {close[0]!r}?"
+    return ""
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -7,13 +7,13 @@ from math import exp, pi
 
 import pytest
 import torch
-from cases import SHAPES
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from anodev2.evolution import ReactionDiffusionAdvection, ShapeError
 from anodev2.usage import UsageError
+from cases import SHAPES
 
 LARGE = [(2, 3, 9, 9), (2, 2, 5, 5, 5), (1, 2, 70), (2, 1, 8, 10)]
 

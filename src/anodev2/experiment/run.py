@@ -31,7 +31,7 @@ from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
 from anodev2.experiment.task import Classification
 from anodev2.experiment.whole_file import whole_file
-from anodev2.models import IMAGE_SIZE, MODELS, build_model
+from anodev2.models import IMAGE_SIZE, MODELS, ORDERS, build_model, find_method
 from anodev2.usage import UsageError, check_choice
 
 PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
@@ -64,6 +64,8 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
         ValueError: an unknown name or a number out of range.
     """
     check_choice("model", model, MODELS)
+    find_method(rest["method"])
+    check_choice("order", rest["order"], ORDERS)
     check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
     if rest["seed"] < 0:
         raise UsageError(f"seed must be at least 0, got {rest['seed']}")

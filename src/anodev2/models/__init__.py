@@ -10,7 +10,7 @@ from anodev2.models.residual import ORDERS
 from anodev2.models.resnet import resnet4, resnet10
 from anodev2.usage import check_choice
 
-__all__ = ["IMAGE_SIZE", "METHODS", "MODELS", "Method", "build_model", "find_method"]
+__all__ = ["IMAGE_SIZE", "METHODS", "MODELS", "ORDERS", "Method", "build_model", "find_method"]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "alexnet": alexnet,

@@ -1,0 +1,9 @@
+"""Every test here draws its weights from the same seed."""
+
+import pytest
+import torch
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)

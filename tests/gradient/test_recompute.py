@@ -1,0 +1,184 @@
+"""What recomputation must not change, on the block of ResNet-4 with dropout.
+
+Equality is to the bit wherever both strategies add the same numbers in the same order. They
+do not where steps share a weight: there float64 and a bound on rounding.
+"""
+
+import pytest
+import torch
+from cases import SOLVERS
+from torch import Tensor, nn
+from twins import RECOMPUTING, STEPS, coupled, differing, images, mismatch, resnet_field, run, twin
+
+from anodev2 import configuration_2
+from anodev2.evolution import Frozen
+from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.models import build_model
+from anodev2.solver import RK4, Solver
+
+recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
+
+
+@recomputing
+@pytest.mark.parametrize("autocast", [False, True], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("order", ["pre", "post"])
+def test_a_recomputing_block_equals_a_direct_one_to_the_bit(
+    strategy: GradientStrategy, autocast: bool, order: str
+) -> None:
+    direct = coupled(resnet_field(order=order))
+    assert not mismatch(strategy, direct, images(), autocast=autocast)
+
+
+@recomputing
+@pytest.mark.parametrize("residual", [False, True], ids=["rate", "with shortcut"])
+@pytest.mark.parametrize("solver", [solver for solver, _ in SOLVERS], ids=str)
+def test_every_solver_is_recomputed_to_the_bit(
+    strategy: GradientStrategy, solver: Solver, residual: bool
+) -> None:
+    direct = coupled(resnet_field(channels=4), steps=3, solver=solver, residual=residual)
+    z0 = images(4)
+    assert not mismatch(strategy, direct, z0)
+
+
+@recomputing
+def test_configuration_2_is_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
+    direct = coupled(coupling=configuration_2())
+    assert not mismatch(strategy, direct, images())
+
+
+@recomputing
+def test_two_steps_of_frozen_weights_are_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
+    direct = coupled(steps=2, evolution=Frozen)
+    assert not mismatch(strategy, direct, images())
+
+
+def test_anode_as_built_equals_direct_to_the_bit() -> None:
+    anode = build_model("resnet4", method="anode")[3]
+    assert anode.gradient == Checkpoint()
+    assert not mismatch(anode.gradient, twin(anode, Direct()), images())
+
+
+@recomputing
+@pytest.mark.parametrize("solver", [solver for solver, _ in SOLVERS], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"evolution": Frozen}, {"per_step": ()}], ids=["frozen", "shared norms"]
+)
+def test_gradients_of_weights_that_steps_share_are_equal_in_float64_to_rounding(
+    strategy: GradientStrategy, solver: Solver, settings: dict[str, object]
+) -> None:
+    """Segments sum their steps first: N terms, each sum rounded, and terms of their size."""
+    direct = coupled(resnet_field(channels=4), solver=solver, **settings).double()
+    again = twin(direct, strategy)
+    expected, found = (run(block, images(4).double()) for block in (direct, again))
+    terms = STEPS * len(solver.tableau.b)
+    for name, gradient in expected.items():
+        if not name.startswith("gradient of field."):
+            continue
+        assert isinstance(gradient, Tensor)
+        bound = terms**2 * torch.finfo(torch.float64).eps * gradient.abs().max().item()
+        torch.testing.assert_close(found[name], gradient, rtol=0, atol=bound)
+
+
+@pytest.mark.parametrize("solver", [solver for solver, _ in SOLVERS], ids=str)
+def test_one_segment_sums_the_gradients_of_shared_norms_as_direct_does_to_the_bit(
+    solver: Solver,
+) -> None:
+    direct = coupled(resnet_field(channels=4), solver=solver, per_step=())
+    assert not mismatch(Checkpoint(1), direct, images(4))
+
+
+@recomputing
+@pytest.mark.parametrize(
+    "settings", [{"evolution": Frozen}, {"per_step": ()}], ids=["frozen", "shared norms"]
+)
+def test_all_but_the_sums_over_steps_is_equal_to_the_bit_where_steps_share_weights(
+    strategy: GradientStrategy, settings: dict[str, object]
+) -> None:
+    direct = coupled(resnet_field(channels=4), **settings)
+    again = twin(direct, strategy)
+    expected, found = (run(block, images(4)) for block in (direct, again))
+    summed = {name for name in expected if name.startswith("gradient of field.")}
+    kept = expected.keys() - summed
+    assert not differing({n: found[n] for n in kept}, {n: expected[n] for n in kept})
+
+
+class Masks(nn.Module):
+    """A field that keeps the mask that its dropout drew at each evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.drawn: list[Tensor] = []
+
+    def forward(self, z: Tensor) -> Tensor:
+        mask = nn.functional.dropout(torch.ones_like(z), 0.5)
+        self.drawn.append(mask)
+        return self.weight * mask * z
+
+
+def masks_drawn(segments: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Of the forward and of the backward pass."""
+    field = Masks()
+    block = coupled(field, evolution=Frozen, evolve=["weight"], gradient=Checkpoint(segments))
+    output = block(images(2))
+    torch.rand(7)
+    output.sum().backward()
+    return field.drawn[:STEPS], field.drawn[STEPS:]
+
+
+def test_each_step_draws_its_own_dropout_mask() -> None:
+    forward, _ = masks_drawn(segments=1)
+    equal = [torch.equal(a, b) for i, a in enumerate(forward) for b in forward[:i]]
+    assert not any(equal)
+
+
+def test_one_segment_replays_the_masks_in_the_order_of_the_forward_pass() -> None:
+    forward, backward = masks_drawn(segments=1)
+    assert all(torch.equal(a, b) for a, b in zip(forward, backward, strict=True))
+
+
+def test_one_segment_a_step_replays_the_masks_from_the_last_to_the_first() -> None:
+    forward, backward = masks_drawn(segments=STEPS)
+    assert all(torch.equal(a, b) for a, b in zip(reversed(forward), backward, strict=True))
+
+
+@recomputing
+def test_the_backward_pass_leaves_the_global_random_state_alone(strategy: GradientStrategy) -> None:
+    output = twin(coupled(), strategy)(images())
+    torch.manual_seed(99)
+    before = torch.get_rng_state()
+    output.sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@recomputing
+def test_the_output_and_the_gradient_of_z0_are_laid_out_as_with_direct(
+    strategy: GradientStrategy,
+) -> None:
+    direct = coupled().to(memory_format=torch.channels_last)
+    again = twin(direct, strategy)
+    strides = []
+    for block in (direct, again):
+        z0 = images().contiguous(memory_format=torch.channels_last).requires_grad_()
+        output = block(z0)
+        (gradient,) = torch.autograd.grad(output, z0, cotangent_like(output))
+        strides.append((output.stride(), gradient.stride()))
+    channels_last = images().contiguous(memory_format=torch.channels_last).stride()
+    assert strides == [(channels_last, channels_last)] * 2
+
+
+def cotangent_like(output: Tensor) -> Tensor:
+    return torch.ones_like(output, memory_format=torch.preserve_format)
+
+
+@recomputing
+def test_a_block_in_channels_last_is_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
+    direct = coupled().to(memory_format=torch.channels_last)
+    z0 = images().contiguous(memory_format=torch.channels_last)
+    assert not mismatch(strategy, direct, z0)
+
+
+@recomputing
+def test_stages_that_read_one_theta_are_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
+    direct = coupled(resnet_field(channels=4), coupling=configuration_2(3, 4), solver=RK4())
+    assert not mismatch(strategy, direct, images(4))
