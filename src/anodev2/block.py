@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -105,11 +106,11 @@ class CoupledODE(nn.Module):
         """The distinct times at which theta is read, in order."""
         return tuple(point / self._reads.w_steps for point in self._reads.distinct)
 
-    def forward(self, z0: Tensor) -> Tensor:
+    def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         """Solve the coupled system from z0 = z(0) to z(1), of the same shape."""
         return self.gradient.solve(self._program(Precision.capture(z0.device)), z0)
 
-    def weight_trajectory(self) -> dict[str, Tensor]:
+    def weight_trajectory(self) -> dict[str, Float[Tensor, "reads *shape"]]:
         """theta at each of `read_times`, as {parameter name: tensor (reads, *shape)}.
 
         Differentiable in w0, p and the memory kernel's parameters.

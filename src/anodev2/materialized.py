@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from anodev2.solver import Solver
@@ -42,7 +43,7 @@ class MaterializedODE(nn.Module):
             for step in layouts
         )
 
-    def forward(self, z0: Tensor) -> Tensor:
+    def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         """z(1) from z(0), as the block computes it."""
         z = z0
         for fields in self.steps:

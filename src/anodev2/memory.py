@@ -9,6 +9,7 @@ is a class here and a line in `tests/cases.py`.
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 
@@ -16,7 +17,7 @@ class MemoryKernel(nn.Module, ABC):
     """A discrete memory: theta at a point of the w-grid from w up to that point."""
 
     @abstractmethod
-    def forward(self, w: Sequence[Tensor], dt: float) -> Tensor:
+    def forward(self, w: Sequence[Float[Tensor, "*shape"]], dt: float) -> Float[Tensor, "*shape"]:
         """theta(i dt) from the history of one weight.
 
         Args:
@@ -31,5 +32,5 @@ class MemoryKernel(nn.Module, ABC):
 class Dirac(MemoryKernel):
     """No memory: K is a Dirac delta and theta(t) = w(t), at no cost; the paper's choice."""
 
-    def forward(self, w: Sequence[Tensor], dt: float) -> Tensor:
+    def forward(self, w: Sequence[Float[Tensor, "*shape"]], dt: float) -> Float[Tensor, "*shape"]:
         return w[-1]

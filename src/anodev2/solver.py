@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 
@@ -36,8 +37,13 @@ class Solver(ABC):
         """The method's coefficients."""
 
     def step(
-        self, z: Tensor, h: float, field: Callable[[int, Tensor], Tensor], *, residual: bool
-    ) -> Tensor:
+        self,
+        z: Float[Tensor, "*state"],
+        h: float,
+        field: Callable[[int, Tensor], Tensor],
+        *,
+        residual: bool,
+    ) -> Float[Tensor, "*state"]:
         """Advance z by h.
 
         Args:
@@ -91,12 +97,12 @@ class RK4(Solver):
 
 
 def _combine(
-    z: Tensor,
+    z: Float[Tensor, "*state"],
     h: float,
     coefficients: Sequence[Fraction],
     stages: Sequence[tuple[Tensor, Tensor]],
     residual: bool,
-) -> Tensor:
+) -> Float[Tensor, "*state"]:
     """z + h sum_s coefficient_s k_s, with k_s = F(state) - state where `residual`."""
     total = z
     for coefficient, (state, value) in zip(coefficients, stages, strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from jaxtyping import Float
 from torch import Tensor
 
 from anodev2.evolution.operator import Evolution
@@ -17,5 +18,5 @@ class Frozen(Evolution):
     def __init__(self, shape: Sequence[int]) -> None:
         super().__init__()
 
-    def forward(self, w: Tensor, t: float, dt: float) -> Tensor:
+    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         return w

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from anodev2.usage import UsageError
@@ -24,7 +25,7 @@ class Evolution(nn.Module, ABC):
     """
 
     @abstractmethod
-    def forward(self, w: Tensor, t: float, dt: float) -> Tensor:
+    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         """Advance w by one step.
 
         Args:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from math import lcm, pi, prod
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from anodev2.evolution.operator import Evolution, ShapeError, Step
@@ -73,7 +74,7 @@ class ReactionDiffusionAdvection(Evolution):
             for name, table in _tables([self.kernel[a] for a in axes]).items():
                 self.register_buffer(f"{name}_{group}", table, persistent=False)
 
-    def forward(self, w: Tensor, t: float, dt: float) -> Tensor:
+    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         return self.stepper(dt)(w, t)
 
     def stepper(self, dt: float) -> Step:
@@ -90,7 +91,7 @@ class ReactionDiffusionAdvection(Evolution):
 
         return step
 
-    def propagators(self, dt: float) -> list[Tensor]:
+    def propagators(self, dt: float) -> list[Float[Tensor, "sets n n"]]:
         """G = F^-1 expm1(dt lambda) F as real matrices; a linear step is w + G w.
 
         Returns:
@@ -105,11 +106,12 @@ class ReactionDiffusionAdvection(Evolution):
         matrices = []
         for group, axes in enumerate(self._groups()):
             unit = 2 * pi / lcm(*(self.kernel[a] for a in axes))
-            k = self.get_buffer(f"modes_{group}") * unit
-            k_paired = self.get_buffer(f"paired_modes_{group}") * unit
-            growth = -(d[:, axes] @ k.to(wide).square()) + (rho if group == 0 else 0)
-            turn = v[:, axes] @ k_paired.to(wide)
-            phase = (self.get_buffer(f"phase_{group}") * unit).to(wide)
+            k, k_paired, phase = (
+                self.get_buffer(f"{name}_{group}").to(wide) * unit
+                for name in ("modes", "paired_modes", "phase")
+            )
+            growth = -(d[:, axes] @ k.square()) + (rho if group == 0 else 0)
+            turn = v[:, axes] @ k_paired
             matrices.append(_circulant(dt * growth, dt * turn, phase))
         return matrices
 
@@ -121,7 +123,9 @@ class ReactionDiffusionAdvection(Evolution):
         axes = list(range(len(self.kernel)))
         return [axes] if prod(self.kernel) <= LARGEST_DENSE_GRID else [[a] for a in axes]
 
-    def _propagate(self, w: Tensor, axes: list[int], matrix: Tensor) -> Tensor:
+    def _propagate(
+        self, w: Float[Tensor, "*shape"], axes: list[int], matrix: Float[Tensor, "sets n n"]
+    ) -> Float[Tensor, "*shape"]:
         """w + G w along kernel axes `axes`."""
         last = list(range(-len(axes), 0))
         places = [a - len(self.kernel) for a in axes]
@@ -131,7 +135,7 @@ class ReactionDiffusionAdvection(Evolution):
         return flat.reshape(moved.shape).movedim(last, places)
 
 
-def _tables(sizes: Sequence[int]) -> dict[str, Tensor]:
+def _tables(sizes: Sequence[int]) -> dict[str, Int[Tensor, "rows n"]]:
     """Integer tables of a grid; multiply by 2 pi / lcm(sizes) for wave numbers and phases.
 
     Integers, because a module's `.to(dtype)` must not round them.
@@ -151,7 +155,9 @@ def _tables(sizes: Sequence[int]) -> dict[str, Tensor]:
     return {"modes": modes, "paired_modes": paired, "phase": (points.mT @ modes) % whole}
 
 
-def _circulant(growth: Tensor, turn: Tensor, phase: Tensor) -> Tensor:
+def _circulant(
+    growth: Float[Tensor, "sets n"], turn: Float[Tensor, "sets n"], phase: Float[Tensor, "n n"]
+) -> Float[Tensor, "sets n n"]:
     """Real matrices F^-1 diag(expm1(growth + i turn)) F.
 
     Args:

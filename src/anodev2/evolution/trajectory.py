@@ -1,6 +1,6 @@
 """theta at the times that the activations read it: the evolution ODE run over its grid.
 
-Weights whose evolutions are of one kind and shape run in one batched call.
+Weights of one shape whose evolutions differ in their tensors alone run in one batched call.
 """
 
 from collections import defaultdict
@@ -40,8 +40,7 @@ def evolve(
     groups: defaultdict[object, list[str]] = defaultdict(list)
     for name, w0 in weights.items():
         evolution = evolutions[name]
-        kind = (type(evolution), w0.shape, w0.dtype) if list(evolution.parameters()) else name
-        groups[kind].append(name)
+        groups[(w0.shape, w0.dtype, _kind(evolution) or name)].append(name)
     theta: dict[str, list[Tensor]] = {}
     for names in groups.values():
         members = [evolutions[name] for name in names]
@@ -53,6 +52,17 @@ def evolve(
                 reads = [_keep_in_graph(r, [evolution, memory]) for r in reads]
             theta[name] = [r.to(weights[name].dtype) for r in reads]
     return {name: theta[name] for name in weights}
+
+
+def _kind(evolution: Evolution) -> str:
+    """Equal for evolutions that differ in their tensors alone; empty without parameters."""
+    if not any(True for _ in evolution.parameters()):
+        return ""
+    modules = [
+        (path, type(module), {k: v for k, v in vars(module).items() if not k.startswith("_")})
+        for path, module in evolution.named_modules()
+    ]
+    return repr(modules)
 
 
 def _widened(w: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional
 
@@ -36,9 +37,9 @@ class Draws:
         flips: bool (N,), which images are mirrored.
     """
 
-    order: Tensor
-    offsets: Tensor
-    flips: Tensor
+    order: Int64[Tensor, " n"]
+    offsets: Int64[Tensor, "n 2"]
+    flips: Bool[Tensor, " n"]
 
 
 class Batches:
@@ -137,7 +138,13 @@ class Batches:
         )
 
 
-def crop(pixels: Tensor, offsets: Tensor, flips: Tensor, *, padding: int) -> Tensor:
+def crop(
+    pixels: UInt8[Tensor, "batch height width channels"],
+    offsets: Int64[Tensor, "batch 2"],
+    flips: Bool[Tensor, " batch"],
+    *,
+    padding: int,
+) -> UInt8[Tensor, "batch height width channels"]:
     """A window of each padded image, of the image's own size.
 
     Args:

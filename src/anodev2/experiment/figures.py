@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jaxtyping import Float
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -46,7 +47,11 @@ def accuracy_curves(accuracies: Curves, path: Path) -> None:
     _save(figure, path)
 
 
-def kernel_evolution(kernels: Mapping[str, tuple[Sequence[float], Tensor]], path: Path) -> None:
+Kernels = Mapping[str, tuple[Sequence[float], Float[Tensor, "reads height width"]]]
+"""Per network the times at which a kernel is read, and the kernel then."""
+
+
+def kernel_evolution(kernels: Kernels, path: Path) -> None:
     """Draw a kernel at each time it is read, a row for each network, and its whole change.
 
     The kernels share one scale of colours; each change has its own, as it is much smaller.

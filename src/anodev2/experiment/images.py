@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from anodev2.usage import UsageError
@@ -23,8 +24,8 @@ class Split:
         labels: int64 of shape (N,), indices into the classes of the data set.
     """
 
-    images: Tensor
-    labels: Tensor
+    images: UInt8[Tensor, "n channels height width"]
+    labels: Int64[Tensor, " n"]
 
     def __len__(self) -> int:
         """Number of images N."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anodev2.block import CoupledODE
 from anodev2.experiment.checkpoints import model_weights
-from anodev2.experiment.figures import accuracy_curves, kernel_evolution
+from anodev2.experiment.figures import Kernels, accuracy_curves, kernel_evolution
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.paper import PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
@@ -131,9 +131,7 @@ def _environment(result: Result) -> str:
     )
 
 
-def _kernels(
-    out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageData
-) -> dict[str, tuple[Sequence[float], Tensor]]:
+def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageData) -> Kernels:
     """Per method that moves: read times and kernels of its first run's first evolved weight."""
     kernels: dict[str, tuple[Sequence[float], Tensor]] = {}
     for method, runs in by_method.items():

@@ -9,6 +9,7 @@ from math import ceil, floor
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -36,7 +37,7 @@ class NeuralODE(nn.Module):
         self.steps = steps
         self.norms = step_copies(field, (_BatchNorm,), steps)
 
-    def forward(self, z0: Tensor) -> Tensor:
+    def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         from torchdiffeq import odeint_adjoint
 
         rate = _Rate(self, Precision.capture(z0.device))
@@ -63,7 +64,7 @@ class _Rate(nn.Module):
         self.precision = precision
         self.step = 0
 
-    def forward(self, t: Tensor, z: Tensor) -> Tensor:
+    def forward(self, t: Float[Tensor, ""], z: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         names: dict[str, Tensor] = {}
         if self.step > 0 and self.block.norms:
             norms = self.block.norms[self.step - 1]

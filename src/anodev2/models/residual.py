@@ -1,5 +1,6 @@
 """Residual blocks and the fields that turn into ODE blocks."""
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 ORDERS = ("pre", "post")
@@ -17,7 +18,7 @@ class Residual(nn.Module):
         super().__init__()
         self.field = field
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         return z + self.field(z)  # type: ignore[no-any-return]
 
 
@@ -41,7 +42,9 @@ class Transition(nn.Module):
             nn.BatchNorm2d(channels_out),
         )
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(
+        self, z: Float[Tensor, "batch channels_in height width"]
+    ) -> Float[Tensor, "batch channels_out height_out width_out"]:
         return self.links(z) + self.shortcut(z)  # type: ignore[no-any-return]
 
 
