@@ -84,14 +84,14 @@ def orders(couplings: list[Coupling], solver: Solver) -> list[float]:
 
 @pytest.mark.parametrize(("solver", "order"), SOLVERS, ids=repr)
 def test_a_solver_has_its_order_in_z_while_the_weights_move(solver, order):
-    found = orders([configuration_1(steps=n) for n in (16, 32, 64, 128)], solver)
-    assert found == pytest.approx([order] * 3, abs=0.1)
+    found = orders([configuration_1(steps=n) for n in (16, 32, 64)], solver)
+    assert found == pytest.approx([order] * 2, abs=0.1)
 
 
 @pytest.mark.parametrize(("solver", "order"), SOLVERS, ids=repr)
 def test_reading_theta_only_at_the_start_of_each_step_leaves_order_1(solver, order):
-    held = [Coupling(n, n, read_times=tuple(i / n for i in range(n))) for n in (32, 64, 128, 256)]
-    assert orders(held, solver) == pytest.approx([1] * 3, abs=0.1)
+    held = [Coupling(n, n, read_times=tuple(i / n for i in range(n))) for n in (16, 32, 64)]
+    assert orders(held, solver) == pytest.approx([1] * 2, abs=0.1)
 
 
 @every_solver

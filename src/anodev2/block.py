@@ -6,19 +6,17 @@ from z(0) = z0 and w(0) = w0 to z(1) [anodev2_loss]. The block solves the evolut
 which needs no z, and then runs the activation ODE through a gradient strategy.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 
 from anodev2.coupling import Coupling, configuration_1
-from anodev2.evolution import Evolution, ReactionDiffusionAdvection, ShapeError
+from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.evolution.trajectory import evolve as solve_evolution
+from anodev2.field import Choice, evaluate, operators, places
 from anodev2.gradient import Direct, GradientStrategy, Program
 from anodev2.gradient.program import State
 from anodev2.materialized import MaterializedODE
@@ -26,10 +24,7 @@ from anodev2.memory import Dirac, MemoryKernel
 from anodev2.precision import Precision
 from anodev2.skeleton import skeleton, step_copies
 from anodev2.solver import Euler, Solver
-from anodev2.usage import UsageError, check_choice
-
-Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
-"""Which parameters of a field evolve: names, or a predicate on name and parameter."""
+from anodev2.usage import UsageError
 
 
 class CoupledODE(nn.Module):
@@ -84,12 +79,12 @@ class CoupledODE(nn.Module):
         self.solver = solver
         self.gradient = gradient
         self.norms = step_copies(field, per_step, coupling.z_steps)
-        operators = _operators(field, evolution, evolve)
-        self.evolution = skeleton(operators)
+        moving = operators(field, evolution, evolve)
+        self.evolution = skeleton(moving)
         self.memory = Dirac() if memory is None else memory
-        self._evolved = tuple(operators)
+        self._evolved = tuple(moving)
         self._reads = coupling.reads(solver.tableau.c)
-        twice = set(operators) & {n for step in self.norms for n, _ in step.named_parameters()}
+        twice = set(moving) & {n for step in self.norms for n, _ in step.named_parameters()}
         if twice:
             raise UsageError(
                 f"{min(twice)!r} cannot evolve and have a copy for every step: leave it out of "
@@ -147,17 +142,28 @@ class CoupledODE(nn.Module):
 
         def step(i: int, z: Tensor, state: State) -> Tensor:
             def stage(s: int, x: Tensor) -> Tensor:
-                names = layouts[i][s]
-                found = {n: state.get(key, own.get(key)) for n, key in names.items()}
-                tensors = {n: tensor for n, tensor in found.items() if tensor is not None}
-                value = _evaluate(self.field, tensors, x)
-                state.update({names[n]: t for n, t in tensors.items() if names[n] in state})
+                keys = layouts[i][s]
+                found = {place: state.get(key, own.get(key)) for place, key in keys.items()}
+                tensors = {place: t for place, t in found.items() if t is not None}
+                value = evaluate(self.field, tensors, x)
+                for place, tensor in tensors.items():
+                    if tensor is not found[place]:
+                        self._assign(keys[place], tensor, state, own)
                 return value
 
             with precision.restore():
                 return self.solver.step(z, h, stage, residual=self.residual)
 
         return Program(self.coupling.z_steps, step, self._read(), self._written)
+
+    def _assign(self, key: str, buffer: Tensor, state: State, own: State) -> None:
+        """Keep a buffer that a step assigned anew, for the steps that see it next."""
+        if key in state:
+            state[key] = buffer
+        else:
+            own[key] = buffer
+            path, _, name = key.rpartition(".")
+            setattr(self.get_submodule(path), name, buffer)
 
     def _read(self) -> State:
         """Everything differentiable that the steps read: theta, norms, other parameters."""
@@ -193,86 +199,15 @@ class CoupledODE(nn.Module):
         return operator
 
     def _layouts(self) -> list[list[dict[str, str]]]:
-        """For stage s of step i: for each tensor name of the field the key of its value.
-
-        A tensor under two names (tied weights) has one key.
-        """
-        first: dict[int, str] = {}
-        names: dict[str, str] = {}
-        for kind in (self.field.named_parameters, self.field.named_buffers):
-            for name, tensor in kind(remove_duplicate=False):
-                names[name] = first.setdefault(id(tensor), name)
+        """For stage s of step i: for each place of the field the key of the tensor there."""
+        names = places(self.field)
+        moving = {place: name for place, name in names.items() if name in self._evolved}
         layouts = []
         for i, points in enumerate(self._reads.index):
-            layout = {name: f"field.{of}" for name, of in names.items()}
+            layout = {place: f"field.{name}" for place, name in names.items()}
             if i > 0 and self.norms:
-                copy = self.norms[i - 1]
-                own = [n for n, _ in (*copy.named_parameters(), *copy.named_buffers())]
-                layout |= {name: f"norms.{i - 1}.{name}" for name in own}
-            moving = {name: of for name, of in names.items() if of in self._evolved}
-            layouts.append(
-                [
-                    layout | {n: f"theta.{point}.{of}" for n, of in moving.items()}
-                    for point in points
-                ]
-            )
+                own = places(self.norms[i - 1])
+                layout |= {place: f"norms.{i - 1}.{name}" for place, name in own.items()}
+            theta = [{p: f"theta.{point}.{n}" for p, n in moving.items()} for point in points]
+            layouts.append([layout | reads for reads in theta])
         return layouts
-
-
-def _evaluate(field: nn.Module, tensors: State, z: Tensor) -> Tensor:
-    """field(z) with these parameters and buffers; buffers it replaces are put in `tensors`."""
-    version = None if z.is_inference() else z._version
-    value = functional_call(field, tensors, (z,), tie_weights=False)
-    if version is not None and z._version != version:
-        culprit = next((n for n, m in field.named_modules() if getattr(m, "inplace", False)), None)
-        raise RuntimeError(
-            f"the field {type(field).__name__} changes its input in place"
-            + (f" (its module {culprit!r} has inplace=True)" if culprit else "")
-            + ", but z is needed for the update z + h f: compute out of place first"
-        )
-    if value.shape != z.shape:
-        raise UsageError(
-            f"the field {type(field).__name__} maps {tuple(z.shape)} to {tuple(value.shape)}; "
-            "dz/dt must have the shape of z"
-        )
-    return value  # type: ignore[no-any-return]
-
-
-def _operators(
-    field: nn.Module, evolution: Callable[[Sequence[int]], Evolution], evolve: Choice | None
-) -> dict[str, Evolution]:
-    """An evolution for each parameter of the field that is to move, by name."""
-    parameters = dict(field.named_parameters())
-    if evolve is None:
-        accepted = {}
-        for name in _weights(field):
-            with suppress(ShapeError):
-                accepted[name] = evolution(parameters[name].shape)
-        if not accepted:
-            raise UsageError(
-                f"no convolution or linear weight of {type(field).__name__} fits the evolution: "
-                "name the parameters that are to move in `evolve`"
-            )
-        return accepted
-    if callable(evolve):
-        chosen = [name for name, parameter in parameters.items() if evolve(name, parameter)]
-    else:
-        chosen = list(dict.fromkeys(evolve))
-    for name in chosen:
-        check_choice(f"parameter of {type(field).__name__}", name, parameters)
-    return {name: evolution(parameters[name].shape) for name in chosen}
-
-
-def _weights(field: nn.Module) -> list[str]:
-    """Names of the convolution and linear weights, or of what parametrizes them."""
-    names = []
-    for path, module in field.named_modules():
-        if not isinstance(module, (_ConvNd, nn.Linear)):
-            continue
-        for name, parameter in module.named_parameters():
-            place = name.split(".")
-            original = place[:2] == ["parametrizations", "weight"]
-            if name == "weight" or (original and parameter.shape == module.weight.shape):
-                names.append(f"{path}.{name}" if path else name)
-    known = dict(field.named_parameters())
-    return [name for name in names if name in known]

@@ -34,10 +34,12 @@ class MaterializedODE(nn.Module):
         super().__init__()
         self.solver = solver
         self.residual = residual
-        copies: dict[str, Tensor] = {
-            n: nn.Parameter(p.detach().clone()) for n, p in parameters.items()
-        }
-        copies |= {name: buffer.clone() for name, buffer in buffers.items()}
+        copies: dict[str, Tensor] = {key: buffer.clone() for key, buffer in buffers.items()}
+        written: dict[int, nn.Parameter] = {}
+        for key, tensor in parameters.items():
+            if id(tensor) not in written:
+                written[id(tensor)] = nn.Parameter(tensor.detach().clone())
+            copies[key] = written[id(tensor)]
         self.steps = nn.ModuleList(
             nn.ModuleList(_with_tensors(field, layout, copies) for layout in step)
             for step in layouts

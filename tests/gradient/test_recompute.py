@@ -6,7 +6,6 @@ do not where steps share a weight: there float64 and a bound on rounding.
 
 import pytest
 import torch
-from cases import SOLVERS
 from torch import Tensor, nn
 from twins import RECOMPUTING, STEPS, coupled, differing, images, mismatch, resnet_field, run, twin
 
@@ -15,6 +14,7 @@ from anodev2.evolution import Frozen
 from anodev2.gradient import Checkpoint, Direct, GradientStrategy
 from anodev2.models import build_model
 from anodev2.solver import RK4, Solver
+from cases import SOLVERS
 
 recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from cases import SOLVERS, STRATEGIES
 from torch import Tensor, nn
 from twins import STEPS, convolution, coupled, images
 
 from anodev2.gradient import Checkpoint, Direct, GradientStrategy
 from anodev2.solver import Solver
+from cases import SOLVERS, STRATEGIES
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 

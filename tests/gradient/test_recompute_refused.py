@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from cases import STRATEGIES
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from twins import RECOMPUTING, convolution, coupled, images, resnet_field, twin
@@ -12,6 +11,7 @@ from twins import RECOMPUTING, convolution, coupled, images, resnet_field, twin
 from anodev2 import CoupledODE
 from anodev2.gradient import Checkpoint, GradientStrategy
 from anodev2.solver import RK4
+from cases import STRATEGIES
 
 recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)

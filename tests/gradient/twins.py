@@ -5,12 +5,12 @@ from copy import deepcopy
 from typing import Any, TypeVar
 
 import torch
-from cases import STRATEGIES
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, configuration_1
 from anodev2.gradient import Direct, GradientStrategy
 from anodev2.models import build_model
+from cases import STRATEGIES
 
 RECOMPUTING = [strategy for strategy in STRATEGIES if not isinstance(strategy, Direct)]
 STEPS = 5

@@ -6,16 +6,15 @@ and put back before the steps run again: random number generators and written bu
 mode aside, the second run is the first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import get_device_states, set_device_states
 
 from anodev2.gradient.direct import Direct
+from anodev2.gradient.kept import Kept
 from anodev2.gradient.program import GradientStrategy, Program, State
 from anodev2.gradient.schedule import Advance, Reverse, Schedule, Store, segment_schedule
 from anodev2.usage import UsageError
@@ -63,70 +62,39 @@ def _solve(program: Program, z0: Tensor, schedule: Schedule) -> Tensor:
 
 
 @dataclass
-class _Surroundings:
-    """What steps depend on besides z and weights, as it was when a state was stored."""
-
-    cpu_rng: Tensor
-    device_ids: list[int]
-    device_rng: list[Tensor]
-    buffers: State
-
-    @classmethod
-    def capture(cls, z: Tensor, buffers: State) -> "_Surroundings":
-        """Copies, because steps may write buffers, and batch norm does so in silence."""
-        copies = {name: buffer.detach().clone() for name, buffer in buffers.items()}
-        return cls(torch.get_rng_state(), *get_device_states(z), copies)
-
-    @contextmanager
-    def restored(self, z: Tensor) -> Iterator[None]:
-        """The random number generators as they were; on exit as they are now."""
-        kind = z.device.type if self.device_ids else "cuda"
-        with torch.random.fork_rng(self.device_ids, device_type=kind):
-            torch.set_rng_state(self.cpu_rng)
-            set_device_states(self.device_ids, self.device_rng, device_type=kind)
-            yield
-
-
-@dataclass
 class _Execution:
-    """One run of a schedule: the actions, and what the forward sweep stored.
+    """One run of a schedule: the actions, and outlines of what the forward sweep kept.
 
-    It holds the names of the program's tensors; the tensors themselves, like the stored
-    states once the forward sweep is over, are in the care of autograd.
+    The tensors themselves, those of the program and those kept, are in autograd's care.
     """
 
     schedule: Schedule
     step: Callable[[int, Tensor, State], Tensor]
     buffers: Callable[[int, int], State]
     names: tuple[str, ...]
-    stored: dict[int, Tensor] = field(default_factory=dict)
-    surroundings: dict[int, _Surroundings] = field(default_factory=dict)
+    kept: dict[int, Kept] = field(default_factory=dict)
 
     def sweep_forward(self, z: Tensor, tensors: Sequence[Tensor]) -> Tensor:
         state = dict(zip(self.names, tensors, strict=True))
         for action in self.schedule.forward:
             if isinstance(action, Store):
-                start, stop = action
-                self.stored[start] = z
-                self.surroundings[start] = _Surroundings.capture(z, self.buffers(start, stop))
+                self.kept[action.start] = Kept.capture(z, self.buffers(*action))
             else:
                 z = self._run(action, z, state)
         return z
 
     def reverse(
-        self, action: Reverse, z: Tensor, tensors: Sequence[Tensor], grad: Tensor
+        self, action: Reverse, kept: Kept, tensors: Sequence[Tensor], grad: Tensor | None
     ) -> list[Tensor | None]:
         """Gradients of the state before these steps and of each tensor, given that after."""
-        then = self.surroundings[action.start]
-        z = z.detach().requires_grad_(z.requires_grad or action.start > 0)
+        z = kept.z.detach().requires_grad_(kept.z.requires_grad or action.start > 0)
         leaves = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
-        state = dict(zip(self.names, leaves, strict=True))
-        state |= {name: buffer.clone() for name, buffer in then.buffers.items()}
-        with torch.enable_grad(), then.restored(z):
+        state = dict(zip(self.names, leaves, strict=True)) | kept.buffers()
+        with torch.enable_grad(), kept.generators():
             out = self._run(action, z, state)
-        wanted = [x for x in (z, *leaves) if x.requires_grad]
         if not out.requires_grad:
             return [None] * (1 + len(leaves))
+        wanted = [x for x in (z, *leaves) if x.requires_grad]
         found = iter(torch.autograd.grad(out, wanted, grad, allow_unused=True))
         return [next(found) if x.requires_grad else None for x in (z, *leaves)]
 
@@ -146,23 +114,25 @@ class _Recompute(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         execution, _, *tensors = inputs
+        kept = execution.kept
+        ctx.save_for_backward(*tensors, *(t for k in kept.values() for t in k.tensors))
+        execution.kept = {start: k.outline() for start, k in kept.items()}
         ctx.execution = execution
-        ctx.save_for_backward(*execution.stored.values(), *tensors)
-        ctx.points = list(execution.stored)
-        execution.stored = {}
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():
             raise RuntimeError(NEEDS_DIRECT)
-        saved = ctx.saved_tensors
-        count = len(ctx.points)
-        stored = dict(zip(ctx.points, saved[:count], strict=True))
-        total: list[Tensor | None] = [None] * (len(saved) - count)
-        for action in ctx.execution.schedule.backward:
-            grad, *parts = ctx.execution.reverse(action, stored[action.start], saved[count:], grad)
+        execution: _Execution = ctx.execution
+        count = len(execution.names)
+        tensors, rest = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
+        kept = {start: outline.filled(rest) for start, outline in execution.kept.items()}
+        upstream: Tensor | None = grad
+        total: list[Tensor | None] = [None] * count
+        for action in execution.schedule.backward:
+            upstream, *parts = execution.reverse(action, kept[action.start], tensors, upstream)
             total = [_sum(a, b) for a, b in zip(total, parts, strict=True)]
-        return (None, grad if ctx.needs_input_grad[1] else None, *total)
+        return (None, upstream if ctx.needs_input_grad[1] else None, *total)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> Any:

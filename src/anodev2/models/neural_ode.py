@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from anodev2.field import evaluate
 from anodev2.precision import Precision
 from anodev2.skeleton import step_copies
 
@@ -70,7 +70,7 @@ class _Rate(nn.Module):
             norms = self.block.norms[self.step - 1]
             names = {**dict(norms.named_parameters()), **dict(norms.named_buffers())}
         with self.precision.restore():
-            return functional_call(self.block.field, names, (z,)).to(z.dtype)  # type: ignore[no-any-return]
+            return evaluate(self.block.field, names, z).to(z.dtype)
 
     def callback_step(self, t: Any, z: Any, dt: Any) -> None:
         """Called by torchdiffeq at the start of each step of the forward solve."""

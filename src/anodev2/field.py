@@ -1,0 +1,113 @@
+"""A module as a field z -> dz/dt: its tensors by name, and its value with others put in."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.conv import _ConvNd
+
+from anodev2.evolution import Evolution, ShapeError
+from anodev2.usage import UsageError, check_choice
+
+Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
+"""Which parameters of a field evolve: names, or a predicate on name and parameter."""
+
+
+def places(field: nn.Module) -> dict[str, str]:
+    """Every place of the field that holds a parameter or buffer, and the tensor's first name.
+
+    A module that is used twice is one place; a tensor in two modules (tied weights) is two
+    places with one first name.
+    """
+    first: dict[int, str] = {}
+    found: dict[str, str] = {}
+    for path, module in field.named_modules():
+        own = (module.named_parameters, module.named_buffers)
+        for name, tensor in (pair for kind in own for pair in kind(recurse=False)):
+            place = f"{path}.{name}" if path else name
+            found[place] = first.setdefault(id(tensor), place)
+    return found
+
+
+def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
+    """field(z) with `tensors` in their places.
+
+    Args:
+        field: the module.
+        tensors: parameters and buffers by place; a buffer that the field assigns anew is
+            replaced here, and nowhere else.
+        z: the state.
+
+    Returns:
+        dz/dt, of z's shape.
+
+    Raises:
+        RuntimeError: the field changed z in place.
+        ValueError: the field does not keep z's shape.
+    """
+    version = None if z.is_inference() else z._version
+    value = functional_call(field, tensors, (z,), tie_weights=False)
+    if version is not None and z._version != version:
+        culprit = next((n for n, m in field.named_modules() if getattr(m, "inplace", False)), None)
+        raise RuntimeError(
+            f"the field {type(field).__name__} changes its input in place"
+            + (f" (its module {culprit!r} has inplace=True)" if culprit else "")
+            + ", but z is needed for the update z + h f: compute out of place first"
+        )
+    if value.shape != z.shape:
+        raise UsageError(
+            f"the field {type(field).__name__} maps {tuple(z.shape)} to {tuple(value.shape)}; "
+            "dz/dt must have the shape of z"
+        )
+    return value  # type: ignore[no-any-return]
+
+
+def operators(
+    field: nn.Module, evolution: Callable[[Sequence[int]], Evolution], evolve: Choice | None
+) -> dict[str, Evolution]:
+    """An evolution for each parameter of the field that is to move, by name.
+
+    Args:
+        field: the module.
+        evolution: makes one from a weight's shape.
+        evolve: the parameters; None takes the convolution and linear weights that the
+            evolution accepts.
+
+    Raises:
+        ValueError: an unknown name, a weight that the evolution refuses, or none that it
+            accepts.
+    """
+    parameters = dict(field.named_parameters())
+    if evolve is None:
+        accepted = {}
+        for name in _weights(field):
+            with suppress(ShapeError):
+                accepted[name] = evolution(parameters[name].shape)
+        if not accepted:
+            raise UsageError(
+                f"no convolution or linear weight of {type(field).__name__} fits the evolution: "
+                "name the parameters that are to move in `evolve`"
+            )
+        return accepted
+    if callable(evolve):
+        chosen = [name for name, parameter in parameters.items() if evolve(name, parameter)]
+    else:
+        chosen = list(dict.fromkeys(evolve))
+    for name in chosen:
+        check_choice(f"parameter of {type(field).__name__}", name, parameters)
+    return {name: evolution(parameters[name].shape) for name in chosen}
+
+
+def _weights(field: nn.Module) -> list[str]:
+    """Names of the convolution and linear weights, or of what parametrizes them."""
+    names = []
+    for path, module in field.named_modules():
+        if not isinstance(module, (_ConvNd, nn.Linear)):
+            continue
+        for name, parameter in module.named_parameters():
+            original = name.startswith("parametrizations.weight.")
+            if name == "weight" or (original and parameter.shape == module.weight.shape):
+                names.append(f"{path}.{name}" if path else name)
+    known = dict(field.named_parameters())
+    return [name for name in names if name in known]

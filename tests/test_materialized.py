@@ -1,0 +1,138 @@
+"""A materialized block: the same bits without an evolution, and nothing held twice."""
+
+from copy import deepcopy
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+from anodev2 import CoupledODE, configuration_1, configuration_2
+from anodev2.evolution import Evolution, Frozen
+from anodev2.models.residual import link
+from cases import EVOLUTIONS, SOLVERS, STRATEGIES
+
+every_solver = pytest.mark.parametrize("solver", [solver for solver, _ in SOLVERS], ids=repr)
+both_configurations = pytest.mark.parametrize(
+    "configuration",
+    [configuration_1, partial(configuration_2, w_steps=4)],
+    ids=["configuration_1", "configuration_2"],
+)
+
+
+def images() -> Tensor:
+    return torch.randn(3, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+
+
+def image_field() -> nn.Sequential:
+    return nn.Sequential(*link(4, order="pre"), *link(4, order="pre"))
+
+
+def trained(field: nn.Module, **settings) -> CoupledODE:
+    """A block in eval mode whose coefficients, norms and statistics have moved."""
+    block = CoupledODE(field, **settings)
+    with torch.no_grad():
+        for p in block.evolution.parameters():
+            p.uniform_(-0.2, 0.2)
+        for copy in (field, *block.norms):
+            for p in copy.parameters():
+                p.add_(0.1 * torch.randn_like(p))
+        for scale in (1, 2):
+            block(images() * scale)
+    return block.eval()
+
+
+@torch.no_grad()
+@every_solver
+@both_configurations
+@pytest.mark.parametrize("residual", [False, True])
+def test_it_computes_the_bits_of_the_block(residual, configuration, solver):
+    block = trained(image_field(), coupling=configuration(3), solver=solver, residual=residual)
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("evolution", EVOLUTIONS, ids=range(len(EVOLUTIONS)))
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=repr)
+def test_it_computes_the_bits_of_every_evolution_and_strategy(strategy, evolution):
+    block = trained(image_field(), evolution=evolution, gradient=strategy)
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+@torch.no_grad()
+def test_it_computes_the_bits_of_a_block_without_norms_of_its_own():
+    block = trained(image_field(), per_step=())
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("parametrization", [weight_norm, spectral_norm])
+def test_it_computes_the_bits_of_parametrized_weights(parametrization):
+    field = nn.Sequential(parametrization(nn.Conv2d(4, 4, 3, padding=1)), nn.Tanh())
+    block = trained(field)
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+@torch.no_grad()
+def test_it_computes_the_bits_of_a_weight_under_two_names():
+    field = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 4, 3, padding=1))
+    field[2].weight = field[0].weight
+    block = trained(field)
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+def test_it_has_neither_an_evolution_nor_parameters_of_one():
+    plain = trained(image_field()).materialize()
+    assert not any(isinstance(m, (Evolution, CoupledODE)) for m in plain.modules())
+    assert {n.rsplit(".", 1)[-1] for n, _ in plain.named_parameters()} == {"weight", "bias"}
+
+
+def test_it_stands_alone_when_the_block_changes():
+    block = trained(image_field())
+    plain = block.materialize()
+    expected = plain(images())
+    with torch.no_grad():
+        for tensor in (*block.parameters(), *block.buffers()):
+            tensor.zero_()
+    assert torch.equal(plain(images()), expected)
+
+
+def test_it_leaves_the_block_as_it_was():
+    block = trained(image_field())
+    before = deepcopy(block.state_dict())
+    expected = block(images())
+    block.materialize()
+    assert list(block.state_dict()) == list(before)
+    assert all(torch.equal(v, before[n]) for n, v in block.state_dict().items())
+    assert torch.equal(block(images()), expected)
+
+
+@both_configurations
+def test_steps_share_what_does_not_differ_between_them(configuration):
+    field = nn.Sequential(nn.BatchNorm2d(4), nn.Tanh(), nn.Conv2d(4, 4, 3, padding=1))
+    plain = trained(field, coupling=configuration(3)).materialize()
+    bias, kernels, norms = 4, 3 * 4 * 4 * 9, 3 * 2 * 4
+    assert sum(p.numel() for p in plain.parameters()) == bias + kernels + norms
+
+
+@every_solver
+def test_stages_that_read_one_theta_share_it(solver):
+    field = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Tanh())
+    block = trained(field, coupling=configuration_1(2), solver=solver)
+    plain = block.materialize()
+    assert sum(p.numel() for p in plain.parameters()) == len(block.read_times) * 4 * 4 * 9
+
+
+@both_configurations
+def test_weights_that_do_not_move_are_held_once(configuration):
+    field = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1, bias=False), nn.Tanh())
+    plain = trained(field, coupling=configuration(3), evolution=Frozen).materialize()
+    assert sum(p.numel() for p in plain.parameters()) == 4 * 4 * 9
+
+
+def test_its_state_round_trips_through_a_copy():
+    plain = trained(image_field()).materialize()
+    other = trained(image_field()).materialize()
+    other.load_state_dict(plain.state_dict())
+    assert torch.equal(other(images()), plain(images()))
