@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from anodev2 import CoupledODE, configuration_1, configuration_2
 from anodev2.evolution import Frozen, ShapeError
+from anodev2.gradient import Checkpoint
 from anodev2.models.residual import link
 from anodev2.usage import UsageError
 from cases import EVOLUTIONS, SOLVERS, STRATEGIES
@@ -192,14 +193,14 @@ def test_a_weight_cannot_both_evolve_and_have_a_copy_for_every_step():
 
 @every_solver
 @every_strategy
-@pytest.mark.parametrize("grad", [True, False])
-def test_a_field_that_changes_its_input_in_place_is_refused_by_name(grad, strategy, solver):
+@pytest.mark.parametrize(
+    "context", [torch.enable_grad, torch.no_grad, torch.inference_mode], ids=lambda c: c.__name__
+)
+def test_a_field_that_changes_its_input_in_place_is_refused_by_name(context, strategy, solver):
     field = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1))
     block = CoupledODE(field, gradient=strategy, solver=solver)
-    with (
-        torch.set_grad_enabled(grad),
-        pytest.raises(RuntimeError, match=r"field Sequential changes its input in place.*'0'"),
-    ):
+    refusal = r"field Sequential changes its input in place.*'0'"
+    with context(), pytest.raises(RuntimeError, match=refusal):
         block(images())
 
 
@@ -226,3 +227,29 @@ def test_an_empty_choice_moves_nothing_and_equals_frozen(configuration):
         for choice in ({"evolve": ()}, {"evolution": Frozen})
     )
     assert torch.equal(none(images()), frozen(images()))
+
+
+def test_a_field_that_changes_its_input_in_place_is_refused_in_inference_mode_too():
+    block = CoupledODE(nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1)))
+    with torch.inference_mode(), pytest.raises(RuntimeError, match="'0' has inplace=True"):
+        block(torch.randn(2, 4, 5, 5))
+
+
+def test_inference_mode_computes_what_evaluation_computes():
+    block = CoupledODE(nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1))).eval()
+    z0 = torch.randn(2, 4, 5, 5)
+    with torch.inference_mode():
+        inferred = block(z0.clone())
+    assert torch.equal(inferred, block(z0))
+
+
+def test_building_a_block_leaves_spectral_norms_power_iteration_where_it_is():
+    convolution = nn.utils.parametrizations.spectral_norm(nn.Conv2d(4, 4, 3, padding=1))
+    before = {name: b.clone() for name, b in convolution.named_buffers()}
+    CoupledODE(convolution)
+    assert all(torch.equal(b, before[name]) for name, b in convolution.named_buffers())
+
+
+def test_a_number_of_segments_that_is_no_integer_is_refused():
+    with pytest.raises(TypeError, match=r"segments must be an integer, got 2\.5"):
+        Checkpoint(2.5)

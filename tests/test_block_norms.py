@@ -157,6 +157,14 @@ def test_a_norm_under_two_names_is_replaced_by_a_steps_copy_under_both(strategy)
     assert torch.equal(block(images()), euler_loop(fields, images()))
 
 
+def test_norms_that_share_a_weight_share_it_in_each_steps_copy_too():
+    norms = [nn.BatchNorm2d(4), nn.BatchNorm2d(4)]
+    norms[1].weight = norms[0].weight
+    block = frozen_block(nn.Sequential(norms[0], nn.Conv2d(4, 4, 1), norms[1]))
+    names = [name for name, _ in block.norms.named_parameters()]
+    assert names == [f"{i}.{n}" for i in range(STEPS - 1) for n in ("0.weight", "0.bias", "2.bias")]
+
+
 @every_strategy
 def test_a_module_used_twice_is_run_as_in_the_loop_by_hand_and_keeps_its_parameters(strategy):
     convolution = nn.Conv2d(4, 4, 3, padding=1)

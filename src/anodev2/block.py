@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from anodev2.coupling import Coupling, configuration_1
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.evolution.trajectory import evolve as solve_evolution
-from anodev2.field import Choice, evaluate, operators, places
+from anodev2.field import Choice, evaluate, modes, operators, places
 from anodev2.gradient import Direct, GradientStrategy, Program
 from anodev2.gradient.program import State
 from anodev2.materialized import MaterializedODE
@@ -138,6 +138,7 @@ class CoupledODE(nn.Module):
         """The z-steps as data, with theta evolved once for all of them."""
         layouts = self._layouts()
         own = {f"norms.{n}": b for n, b in self.norms.named_buffers()}
+        training = {module: module.training for module in self.field.modules()}
         h = 1 / self.coupling.z_steps
 
         def step(i: int, z: Tensor, state: State) -> Tensor:
@@ -151,7 +152,7 @@ class CoupledODE(nn.Module):
                         self._assign(keys[place], tensor, state, own)
                 return value
 
-            with precision.restore():
+            with precision.restore(), modes(training):
                 return self.solver.step(z, h, stage, residual=self.residual)
 
         return Program(self.coupling.z_steps, step, self._read(), self._written)

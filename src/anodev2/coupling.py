@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
 
-from anodev2.usage import UsageError
+from anodev2.usage import UsageError, check_count
 
 FINEST_GRID = 10_000
 """The most w-steps that a read time given as a float is matched against."""
@@ -55,8 +55,8 @@ class Coupling:
     read_times: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_count("z_steps", self.z_steps)
-        _check_count("w_steps", self.w_steps)
+        check_count("z_steps", self.z_steps)
+        check_count("w_steps", self.w_steps)
         if self.read_times is None:
             return
         object.__setattr__(self, "read_times", tuple(float(t) for t in self.read_times))
@@ -110,16 +110,9 @@ def configuration_2(z_steps: int = 2, w_steps: int = 10) -> Coupling:
 
     Source: "Configuration 2" and the appendix "Numerical Method".
     """
-    _check_count("z_steps", z_steps)
+    check_count("z_steps", z_steps)
     times = (1.0,) if z_steps == 1 else tuple(i / (z_steps - 1) for i in range(z_steps))
     return Coupling(z_steps, w_steps, times)
-
-
-def _check_count(name: str, given: int) -> None:
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise TypeError(f"{name} must be an integer, got {given!r}")
-    if given < 1:
-        raise UsageError(f"{name} must be at least 1, got {given}")
 
 
 def _exact_time(t: float) -> Fraction:

@@ -1,8 +1,9 @@
 """A module as a field z -> dz/dt: its tensors by name, and its value with others put in."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
@@ -46,9 +47,12 @@ def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
         RuntimeError: the field changed z in place.
         ValueError: the field does not keep z's shape.
     """
-    version = None if z.is_inference() else z._version
+    if z.is_inference():  # such tensors count no changes, but a copy made outside does
+        with torch.inference_mode(False), torch.no_grad():
+            return evaluate(field, tensors, z.clone())
+    version = z._version
     value = functional_call(field, tensors, (z,), tie_weights=False)
-    if version is not None and z._version != version:
+    if z._version != version:
         culprit = next((n for n, m in field.named_modules() if getattr(m, "inplace", False)), None)
         raise RuntimeError(
             f"the field {type(field).__name__} changes its input in place"
@@ -61,6 +65,19 @@ def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
             "dz/dt must have the shape of z"
         )
     return value  # type: ignore[no-any-return]
+
+
+@contextmanager
+def modes(training: Mapping[nn.Module, bool]) -> Iterator[None]:
+    """The modules in training mode or not; on exit in the modes that they are in now."""
+    changed = [m for m, mode in training.items() if m.training != mode]
+    for module in changed:
+        module.training = training[module]
+    try:
+        yield
+    finally:
+        for module in changed:
+            module.training = not training[module]
 
 
 def operators(
@@ -105,9 +122,9 @@ def _weights(field: nn.Module) -> list[str]:
     for path, module in field.named_modules():
         if not isinstance(module, (_ConvNd, nn.Linear)):
             continue
-        for name, parameter in module.named_parameters():
-            original = name.startswith("parametrizations.weight.")
-            if name == "weight" or (original and parameter.shape == module.weight.shape):
-                names.append(f"{path}.{name}" if path else name)
+        own = dict(module.named_parameters())
+        originals = [name for name in own if name.startswith("parametrizations.weight.")]
+        largest = max(originals, key=lambda name: own[name].numel(), default="weight")
+        names.append(f"{path}.{largest}" if path else largest)
     known = dict(field.named_parameters())
     return [name for name in names if name in known]

@@ -38,6 +38,7 @@ class Precision:
 
 def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """A context without autocast, for arithmetic that half precision would spoil."""
-    if not torch.amp.is_autocast_available(device.type):
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext()
-    return torch.autocast(device.type, enabled=False)
+    return torch.autocast(kind, enabled=False)

@@ -29,9 +29,10 @@ def skeleton(modules: Mapping[str, nn.Module]) -> nn.Module:
 def step_copies(
     field: nn.Module, per_step: tuple[type[nn.Module], ...], steps: int
 ) -> nn.ModuleList:
-    """Copies of the field's modules of the given types for the steps after the first."""
+    """Copies of the field's modules of the given types for the steps after the first.
+
+    What they share among themselves, the copies of one step share too.
+    """
     chosen = {path: m for path, m in field.named_modules() if isinstance(m, per_step)}
     copies = range(steps - 1 if chosen else 0)
-    return nn.ModuleList(
-        skeleton({path: deepcopy(m) for path, m in chosen.items()}) for _ in copies
-    )
+    return nn.ModuleList(skeleton(deepcopy(chosen)) for _ in copies)

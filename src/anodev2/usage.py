@@ -9,6 +9,14 @@ class UsageError(ValueError):
     """A mistake in what the user gave, not in the program; its text is one line."""
 
 
+def check_count(what: str, given: int) -> None:
+    """Raise unless `given` is an integer of at least one."""
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise TypeError(f"{what} must be an integer, got {given!r}")
+    if given < 1:
+        raise UsageError(f"{what} must be at least 1, got {given}")
+
+
 def check_choice(what: str, given: str, valid: Iterable[str]) -> None:
     """Raise a UsageError that names the nearest valid choice unless `given` is in `valid`."""
     choices = list(valid)

@@ -7,7 +7,18 @@ do not where steps share a weight: there float64 and a bound on rounding.
 import pytest
 import torch
 from torch import Tensor, nn
-from twins import RECOMPUTING, STEPS, coupled, differing, images, mismatch, resnet_field, run, twin
+from twins import (
+    RECOMPUTING,
+    STEPS,
+    cotangent,
+    coupled,
+    differing,
+    images,
+    mismatch,
+    resnet_field,
+    run,
+    twin,
+)
 
 from anodev2 import configuration_2
 from anodev2.evolution import Frozen
@@ -182,3 +193,24 @@ def test_a_block_in_channels_last_is_recomputed_to_the_bit(strategy: GradientStr
 def test_stages_that_read_one_theta_are_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
     direct = coupled(resnet_field(channels=4), coupling=configuration_2(3, 4), solver=RK4())
     assert not mismatch(strategy, direct, images(4))
+
+
+@pytest.mark.parametrize("steps", [3, 5])
+def test_frozen_weights_recomputed_in_one_segment_have_the_direct_gradients_to_the_bit(
+    steps: int,
+) -> None:
+    direct = coupled(steps=steps, evolution=Frozen)
+    assert not mismatch(Checkpoint(1), direct, images())
+
+
+def test_a_change_to_evaluation_mode_before_the_backward_pass_changes_no_gradient() -> None:
+    direct = coupled()
+    results = []
+    for block in (direct, twin(direct, Checkpoint(2))):
+        torch.manual_seed(3)
+        output = block(images())
+        block.eval()
+        output.backward(cotangent(output))
+        assert not any(module.training for module in block.modules())
+        results.append([p.grad for p in block.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))

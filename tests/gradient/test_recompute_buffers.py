@@ -145,6 +145,19 @@ def test_power_iteration_moves_in_the_forward_pass_alone(strategy: GradientStrat
 
 
 @recomputing
+def test_a_second_backward_pass_starts_from_the_buffers_of_the_forward_pass_to_the_bit(
+    strategy: GradientStrategy,
+) -> None:
+    """The first one writes copies of them, and the power iteration reads what it writes."""
+    block = twin(coupled(spectral_field()), strategy)
+    output, weights = block(images(4)), list(block.parameters())
+    first, second = (
+        torch.autograd.grad(output, weights, cotangent(output), retain_graph=True) for _ in range(2)
+    )
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@recomputing
 def test_power_iteration_by_hooks_is_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
     """The older form, which sets the weight as an attribute before each evaluation."""
     field = nn.Sequential(nn.utils.spectral_norm(convolution()), nn.Tanh())

@@ -17,7 +17,7 @@ from anodev2.gradient.direct import Direct
 from anodev2.gradient.kept import Kept
 from anodev2.gradient.program import GradientStrategy, Program, State
 from anodev2.gradient.schedule import Advance, Reverse, Schedule, Store, segment_schedule
-from anodev2.usage import UsageError
+from anodev2.usage import check_count
 
 NEEDS_DIRECT = (
     "a recomputing gradient strategy supports neither second derivatives nor torch.func "
@@ -37,7 +37,7 @@ class Checkpoint(GradientStrategy):
 
     Raises:
         ValueError: `segments` below one.
-        RuntimeError: when differentiated twice, or transformed by `torch.func`.
+        RuntimeError: when differentiated twice, under `torch.func.grad` or under `vmap`.
 
     Source: section "Methodology", and ANODE (Gholami et al. 2019).
     """
@@ -45,8 +45,7 @@ class Checkpoint(GradientStrategy):
     segments: int = 1
 
     def __post_init__(self) -> None:
-        if self.segments < 1:
-            raise UsageError(f"segments must be at least 1, got {self.segments}")
+        check_count("segments", self.segments)
 
     def solve(self, program: Program, z0: Tensor) -> Tensor:
         return _solve(program, z0, segment_schedule(program.steps, self.segments))
@@ -54,10 +53,12 @@ class Checkpoint(GradientStrategy):
 
 def _solve(program: Program, z0: Tensor, schedule: Schedule) -> Tensor:
     """Run a program so that it is differentiated by a schedule."""
-    tensors = program.tensors.values()
+    tensors = list({id(t): t for t in program.tensors.values()}.values())
     if not torch.is_grad_enabled() or not any(t.requires_grad for t in (z0, *tensors)):
         return Direct().solve(program, z0)
-    execution = _Execution(schedule, program.step, program.buffers, tuple(program.tensors))
+    places = {id(t): place for place, t in enumerate(tensors)}
+    names = {name: places[id(t)] for name, t in program.tensors.items()}
+    execution = _Execution(schedule, program.step, program.buffers, names)
     return _Recompute.apply(execution, z0, *tensors)  # type: ignore[no-any-return,no-untyped-call]
 
 
@@ -65,17 +66,18 @@ def _solve(program: Program, z0: Tensor, schedule: Schedule) -> Tensor:
 class _Execution:
     """One run of a schedule: the actions, and outlines of what the forward sweep kept.
 
-    The tensors themselves, those of the program and those kept, are in autograd's care.
+    The tensors themselves, those of the program and those kept, are in autograd's care;
+    `names` says which of the program's is whose, as steps may share one.
     """
 
     schedule: Schedule
     step: Callable[[int, Tensor, State], Tensor]
     buffers: Callable[[int, int], State]
-    names: tuple[str, ...]
+    names: dict[str, int]
     kept: dict[int, Kept] = field(default_factory=dict)
 
     def sweep_forward(self, z: Tensor, tensors: Sequence[Tensor]) -> Tensor:
-        state = dict(zip(self.names, tensors, strict=True))
+        state = {name: tensors[place] for name, place in self.names.items()}
         for action in self.schedule.forward:
             if isinstance(action, Store):
                 self.kept[action.start] = Kept.capture(z, self.buffers(*action))
@@ -89,7 +91,7 @@ class _Execution:
         """Gradients of the state before these steps and of each tensor, given that after."""
         z = kept.z.detach().requires_grad_(kept.z.requires_grad or action.start > 0)
         leaves = [t.detach().requires_grad_(t.requires_grad) for t in tensors]
-        state = dict(zip(self.names, leaves, strict=True)) | kept.buffers()
+        state = {name: leaves[place] for name, place in self.names.items()} | kept.buffers()
         with torch.enable_grad(), kept.generators():
             out = self._run(action, z, state)
         if not out.requires_grad:
@@ -124,7 +126,7 @@ class _Recompute(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(NEEDS_DIRECT)
         execution: _Execution = ctx.execution
-        count = len(execution.names)
+        count = len(ctx.needs_input_grad) - 2
         tensors, rest = ctx.saved_tensors[:count], iter(ctx.saved_tensors[count:])
         kept = {start: outline.filled(rest) for start, outline in execution.kept.items()}
         upstream: Tensor | None = grad
