@@ -251,5 +251,5 @@ def test_building_a_block_leaves_spectral_norms_power_iteration_where_it_is():
 
 
 def test_a_number_of_segments_that_is_no_integer_is_refused():
-    with pytest.raises(TypeError, match=r"segments must be an integer, got 2\.5"):
+    with pytest.raises(TypeError, match="segments"):
         Checkpoint(2.5)
