@@ -182,7 +182,9 @@ def test_a_field_without_anything_to_evolve_is_refused():
 
 
 def test_linear_layers_under_a_kernel_evolution_are_refused_saying_what_to_name():
-    with pytest.raises(UsageError, match="name the parameters that are to move in `evolve`"):
+    with pytest.raises(
+        UsageError, match="choose an evolution that does, or name parameters that fit it"
+    ):
         CoupledODE(nn.Sequential(nn.Linear(5, 5), nn.Tanh()))
 
 

@@ -104,7 +104,7 @@ def operators(
         if not accepted:
             raise UsageError(
                 f"no convolution or linear weight of {type(field).__name__} fits the evolution: "
-                "name the parameters that are to move in `evolve`"
+                "choose an evolution that does, or name parameters that fit it in `evolve`"
             )
         return accepted
     if callable(evolve):

@@ -1,6 +1,7 @@
 """theta at the times that the activations read it: the evolution ODE run over its grid.
 
-Weights of one shape whose evolutions differ in their tensors alone run in one batched call.
+Weights of one shape whose evolutions differ in parameters and buffers alone run in one
+batched call.
 """
 
 from collections import defaultdict
@@ -13,6 +14,10 @@ from torch.func import functional_call, vmap
 from anodev2.evolution.operator import Evolution
 from anodev2.memory import MemoryKernel
 from anodev2.precision import full_precision
+
+
+PLAIN = frozenset(vars(nn.Module())) - {"training"}
+"""Attributes that every module has; what is not among them is a setting."""
 
 
 def evolve(
@@ -55,14 +60,16 @@ def evolve(
 
 
 def _kind(evolution: Evolution) -> str:
-    """Equal for evolutions that differ in their tensors alone; empty without parameters."""
+    """Equal for evolutions that differ in parameters and buffers alone; empty without p."""
     if not any(True for _ in evolution.parameters()):
         return ""
-    modules = [
-        (path, type(module), {k: v for k, v in vars(module).items() if not k.startswith("_")})
+    settings = [
+        (path, type(module), key, id(value) if isinstance(value, Tensor) else value)
         for path, module in evolution.named_modules()
+        for key, value in vars(module).items()
+        if key not in PLAIN
     ]
-    return repr(modules)
+    return repr(settings)
 
 
 def _widened(w: Tensor) -> Tensor:
@@ -98,7 +105,7 @@ def _solve_together(
     solution = _Solution(evolutions[0], memory)
     if len(evolutions) == 1:
         return [solution(w0[0], w_steps, points)]
-    states = [evolution.state_dict(keep_vars=True) for evolution in evolutions]
+    states = [dict((*e.named_parameters(), *e.named_buffers())) for e in evolutions]
     batch = {f"evolution.{k}": torch.stack([state[k] for state in states]) for k in states[0]}
 
     def one(state: dict[str, Tensor], w: Tensor) -> list[Tensor]:

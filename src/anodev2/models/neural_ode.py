@@ -41,10 +41,11 @@ class NeuralODE(nn.Module):
         from torchdiffeq import odeint_adjoint
 
         rate = _Rate(self, Precision.capture(z0.device))
+        wide = torch.promote_types(z0.dtype, torch.float32)
         z: Tensor = odeint_adjoint(
             rate,
-            z0.float(),
-            torch.tensor([0.0, 1.0], device=z0.device),
+            z0.to(wide),
+            torch.tensor([0.0, 1.0], dtype=wide, device=z0.device),
             method="euler",
             options={"step_size": 1 / self.steps},
             adjoint_params=tuple(self.parameters()),
