@@ -15,7 +15,6 @@ from anodev2.evolution.operator import Evolution
 from anodev2.memory import MemoryKernel
 from anodev2.precision import full_precision
 
-
 PLAIN = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that every module has; what is not among them is a setting."""
 
