@@ -105,7 +105,7 @@ class CoupledODE(nn.Module):
         """Solve the coupled system from z0 = z(0) to z(1), of the same shape."""
         return self.gradient.solve(self._program(Precision.capture(z0.device)), z0)
 
-    def weight_trajectory(self) -> dict[str, Float[Tensor, "reads *shape"]]:
+    def weight_trajectory(self) -> dict[str, Float[Tensor, "reads ..."]]:
         """theta at each of `read_times`, as {parameter name: tensor (reads, *shape)}.
 
         Differentiable in w0, p and the memory kernel's parameters.
