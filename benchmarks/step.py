@@ -40,7 +40,7 @@ class ByHand(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         h = 1 / len(self.fields)
         for field in self.fields:
-            z = z + h * field(z)
+            z = torch.add(z, field(z), alpha=h)
         return z
 
 

@@ -29,7 +29,9 @@ MISTAKES = {
     "data": (["train", "--data", "digit"], "unknown data 'digit'", "'digits'"),
     "folder": (["train", "--data", "./nowhere"], "no such folder './nowhere'", "folder"),
     "epochs": (["train", "--epochs", "-3"], "epochs must be at least 1, got -3", ""),
-    "seed": (["train", "--seed", "-1"], "seed must be at least 0, got -1", ""),
+    "seed": (["train", "--seed", "-1"], "seed must be at least 0", "got -1"),
+    "large seed": (["train", "--seed", "5000000000"], "below 2^32", "got 5000000000"),
+    "out": (["train", "--out", "/dev/null/x"], "cannot write to '/dev/null/x", "a folder"),
     "seed text": (["train", "--seed", "one"], "Got value: one", "int"),
     "order": (["train", "--order", "pree"], "unknown order 'pree'", "'pre'?"),
     "precision": (

@@ -102,7 +102,18 @@ class CoupledODE(nn.Module):
         return tuple(point / self._reads.w_steps for point in self._reads.distinct)
 
     def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
-        """Solve the coupled system from z0 = z(0) to z(1), of the same shape."""
+        """Solve the coupled system.
+
+        Args:
+            z0: z(0), of any shape that the field keeps.
+
+        Returns:
+            z(1), of z0's shape.
+
+        Raises:
+            RuntimeError: the field changed its input in place.
+            ValueError: the field does not keep the shape of z.
+        """
         return self.gradient.solve(self._program(Precision.capture(z0.device)), z0)
 
     def weight_trajectory(self) -> dict[str, Float[Tensor, "reads ..."]]:

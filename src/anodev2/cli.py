@@ -36,7 +36,8 @@ def train(
     Args:
         model: alexnet, resnet4 or resnet10
         method: baseline, neural-ode, anode, anodev2-1 or anodev2-2; anode-N takes N steps
-        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
+        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name;
+            all but digits are flipped at random in training
         epochs: passes over the data; by default 15 on digits, else the paper's number
         seed: of the initial weights, the order of the images and their augmentation
         out: folder that the run's own folder is made in
@@ -77,7 +78,8 @@ def compare(
         model: alexnet, resnet4 or resnet10
         methods: names separated by commas; anode at as many steps joins those that move
         seeds: numbers separated by commas, one run of each method for each
-        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name
+        data: digits, cifar10, a folder of parquet files or images, or a hub name owner/name;
+            all but digits are flipped at random in training
         epochs: passes over the data; by default 15 on digits, else the paper's number
         out: folder of the runs and of report.md
         order: pre (norm and ReLU before each convolution) or post (after it)
@@ -129,9 +131,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         status = _complain(str(error), 2)
     except RunFailure as error:
         status = _complain(str(error), 1)
-    except KeyboardInterrupt:
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is not installed: pip install 'anodev2[train]'"
+        status = _complain(missing, 2)
+    except KeyboardInterrupt as interruption:
         again = "the same command" if command == "compare" else "--resume"
-        status = _complain(f"interrupted; {again} goes on after the last finished epoch", 130)
+        after = f"; {again} goes on after the last finished epoch" if interruption.args else ""
+        status = _complain(f"interrupted{after}", 130)
     sys.stdout.flush()
     sys.exit(status)
 

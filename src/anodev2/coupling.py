@@ -48,6 +48,9 @@ class Coupling:
     Raises:
         ValueError: a count below one, a number of read times other than `z_steps`, or a
             time off the grid, with the smallest `w_steps` that contains it.
+        TypeError: a count that is no integer.
+
+    Source: section "Two methods used in this paper", Delta t = 1/N and delta t = 1/M.
     """
 
     z_steps: int
@@ -93,6 +96,9 @@ def configuration_1(steps: int = 5) -> Coupling:
     Args:
         steps: N, the steps of both grids; the cost of the block is N field evaluations.
 
+    Raises:
+        ValueError: fewer than one step.
+
     Source: "Configuration 1" [nonlinear_solution], five steps in the paper.
     """
     return Coupling(z_steps=steps, w_steps=steps)
@@ -107,6 +113,9 @@ def configuration_2(z_steps: int = 2, w_steps: int = 10) -> Coupling:
     Args:
         z_steps: N, the number of field evaluations.
         w_steps: M, a multiple of N - 1.
+
+    Raises:
+        ValueError: fewer than one step, or an M that is no multiple of N - 1.
 
     Source: "Configuration 2" and the appendix "Numerical Method".
     """

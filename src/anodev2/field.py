@@ -107,6 +107,8 @@ def operators(
                 "choose an evolution that does, or name parameters that fit it in `evolve`"
             )
         return accepted
+    if isinstance(evolve, str):
+        raise UsageError(f"evolve={evolve!r}: expected a list of names, as in [{evolve!r}]")
     if callable(evolve):
         chosen = [name for name, parameter in parameters.items() if evolve(name, parameter)]
     else:

@@ -74,7 +74,10 @@ class Euler(Solver):
 
 @dataclass(frozen=True)
 class Midpoint(Solver):
-    """Explicit midpoint rule, z + h f(z + h/2 f(z)): order 2, two evaluations a step."""
+    """Explicit midpoint rule, z + h f(z + h/2 f(z)): order 2, two evaluations a step.
+
+    Source: Runge 1895; the paper's RK2.
+    """
 
     @property
     def tableau(self) -> Tableau:
@@ -84,7 +87,10 @@ class Midpoint(Solver):
 
 @dataclass(frozen=True)
 class RK4(Solver):
-    """The classical Runge-Kutta method: order 4, four evaluations a step."""
+    """The classical Runge-Kutta method: order 4, four evaluations a step.
+
+    z + h/6 (k_1 + 2 k_2 + 2 k_3 + k_4), with nodes 0, 1/2, 1/2, 1. Source: Kutta 1901.
+    """
 
     @property
     def tableau(self) -> Tableau:

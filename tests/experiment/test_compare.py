@@ -133,5 +133,37 @@ def test_bad_names_are_refused_before_anything_is_trained(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_unreadable_run_is_refused_before_another_is_trained(tmp_path: Path) -> None:
+    compared(tmp_path, methods="anode", seeds="0")
+    (tmp_path / "runs/resnet4-anode-seed0/result.json").write_text("{")
+    with pytest.raises(UsageError, match=r"result\.json' cannot be read"):
+        compared(tmp_path, methods="baseline,anode", seeds="0")
+    assert not (tmp_path / "runs/resnet4-baseline-seed0").exists()
+
+
+def test_results_without_their_checkpoints_report_the_same_with_the_picture_kept(
+    tmp_path: Path,
+) -> None:
+    compared(tmp_path, seeds="0")
+    report = (tmp_path / "report.md").read_bytes()
+    picture = (tmp_path / "kernels.png").read_bytes()
+    for checkpoint in (tmp_path / "runs").glob("*/checkpoints/*"):
+        checkpoint.unlink()
+    compared(tmp_path, seeds="0")
+    assert (tmp_path / "report.md").read_bytes() == report
+    assert (tmp_path / "kernels.png").read_bytes() == picture
+
+
+def test_a_comparison_whose_runs_all_diverge_says_so_in_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*args: object, **kwargs: object) -> None:
+        raise RunFailure("the loss is nan in epoch 1, step 1")
+
+    monkeypatch.setattr(compare, "train_run", failing)
+    assert compared(tmp_path, methods="baseline", seeds="0") == 1
+    assert "the loss is nan in epoch 1" in (tmp_path / "report.md").read_text()
+
+
 def test_seeds_are_taken_once_each() -> None:
     assert parse_seeds(["0", " 2", "0"]) == [0, 2]

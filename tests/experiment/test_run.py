@@ -213,7 +213,7 @@ def test_epochs_default_to_the_papers_number_and_fewer_on_digits() -> None:
 
 
 def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(UsageError, match="seed must be at least 0, got -1"):
+    with pytest.raises(UsageError, match="seed must be at least 0 and below"):
         tiny_config(seed=-1)
 
 
@@ -231,3 +231,36 @@ def test_bfloat16_keeps_the_weights_in_float32(tmp_path: Path) -> None:
     config = replace(tiny_config(epochs=1), precision="bfloat16")
     train_run(config, tmp_path, resume=False, data=tiny_data())
     assert {t.dtype for t in weights(tmp_path).values() if t.is_floating_point()} == {torch.float32}
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_a_gradient_that_is_not_finite_ends_the_run_before_it_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    plain = Classification.training_step
+
+    def exploding(self: Classification, batch: Batch, index: int) -> torch.Tensor:
+        loss = plain(self, batch, index)
+        if (self.current_epoch, index) == (1, step):
+            loss.register_hook(lambda grad: grad * float("inf"))
+        return loss
+
+    monkeypatch.setattr(Classification, "training_step", exploding)
+    with pytest.raises(RunFailure, match=rf"gradient's norm is nan in epoch 2, step {step + 1}"):
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    assert read_checkpoint(tmp_path / FOLDER / "checkpoints/last.ckpt")["epoch"] == 0
+    assert all(t.isfinite().all() for t in weights(tmp_path).values())
+    assert not (tmp_path / FOLDER / "result.json").exists()
+
+
+def test_an_out_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="expected --out to be a folder"):
+        train_run(tiny_config(), tmp_path / "file", resume=False, data=tiny_data())
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_images_of_one_class_are_refused(tmp_path: Path) -> None:
+    data = replace(tiny_data(), classes=("a",))
+    with pytest.raises(UsageError, match="has one class: expected at least two"):
+        train_run(tiny_config(), tmp_path, resume=False, data=data)

@@ -31,6 +31,8 @@ def stop_in_third_epoch(out: Path, how: signal.Signals) -> tuple[int, str]:
     time.sleep(0.3)
     process.send_signal(how)
     _, error = process.communicate(timeout=60)
+    assert len(metrics.read_text().splitlines()) == 3
+    assert last(out)["epoch"] == 1
     return process.returncode, error
 
 

@@ -29,6 +29,8 @@ LARGEST_DENSE_GRID = 64
 class ReactionDiffusionAdvection(Evolution):
     """w(t + dt) = sigma(exp(dt (d lap + v . grad + rho)) w(t)) on the kernel's grid.
 
+    The linear part is solved exactly and sigma applied after it, the paper's split step.
+
     Parameters, all zero at first and unconstrained (networks learn negative d, which
     sharpens): `d` in cells^2 per unit time, one an axis; `v` in cells per unit time, one an
     axis; `rho` per unit time. That is 2n + 1 numbers on n axes, five for an image kernel.
@@ -46,6 +48,8 @@ class ReactionDiffusionAdvection(Evolution):
         ValueError: an unknown layout.
 
     Half-precision weights are evolved in float32 and cast back, whatever the autocast state.
+
+    Source: [w_rda_pde], [nonlinear_solution] and the appendix "Numerical Method".
     """
 
     def __init__(

@@ -44,7 +44,7 @@ def evolve(
     groups: defaultdict[object, list[str]] = defaultdict(list)
     for name, w0 in weights.items():
         evolution = evolutions[name]
-        groups[(w0.shape, w0.dtype, _kind(evolution) or name)].append(name)
+        groups[(w0.shape, w0.dtype, w0.device, _kind(evolution) or name)].append(name)
     theta: dict[str, list[Tensor]] = {}
     for names in groups.values():
         members = [evolutions[name] for name in names]

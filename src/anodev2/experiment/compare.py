@@ -8,7 +8,7 @@ from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.report import write_report
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import check_fit, run_config, run_state, train_run
+from anodev2.experiment.run import check_fit, check_readable, run_config, run_state, train_run
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
@@ -47,6 +47,8 @@ def compare_methods(
         for method in with_companions(methods)
     ]  # fmt: skip
     states = {config: run_state(out, config) for config in configs}
+    for config in configs:
+        check_readable(out, config)
     images = load_data(data)
     check_fit(images, model)
     results: list[Result] = []
@@ -57,10 +59,9 @@ def compare_methods(
         except RunFailure as failure:
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)
-    if results:
-        report = write_report(out, results, failures, images)
-        print(report.read_text())
-        print(f"report: {report}")
+    report = write_report(out, results, failures, images)
+    print(report.read_text())
+    print(f"report: {report}")
     return 1 if failures else 0
 
 

@@ -21,7 +21,7 @@ class History(Callback):
     """One row of figures an epoch, in memory, in the checkpoint and in `metrics.csv`.
 
     A row has `epoch` (from 1), `train_loss`, `train_accuracy`, `test_loss`, `test_accuracy`
-    (accuracies from 0 to 1), `learning_rate` of the epoch's last step, `seconds_per_step`
+    (accuracies from 0 to 1), `learning_rate` of the step that comes next, `seconds_per_step`
     (median over the epoch's steps) and `seconds` of the epoch with its evaluation.
 
     Args:

@@ -35,6 +35,8 @@ def write_report(
     by_method: dict[str, list[Result]] = {}
     for result in results:
         by_method.setdefault(result.config["method"], []).append(result)
+    if not results:
+        return _write(out, [f"# {data.name}", *_notes(None, failures)])
     curves = {
         method: [[float(row["test_accuracy"] or 0) for row in run.epochs] for run in runs]
         for method, runs in by_method.items()
@@ -49,12 +51,16 @@ def write_report(
         *_notes(results[0], failures),
         "![Test accuracy after each epoch](accuracy.png)",
     ]
-    if kernels:
+    if (out / "kernels.png").exists():
         parts += [
             "First kernel of the first evolved convolution at each time it is read:",
             "![A convolution kernel evolving](kernels.png)",
         ]
-    parts.append(_environment(results[0]))
+    parts.append(_environment(results))
+    return _write(out, parts)
+
+
+def _write(out: Path, parts: Sequence[str]) -> Path:
     with whole_file(out / "report.md") as file:
         file.write_text("\n\n".join(parts) + "\n")
     return out / "report.md"
@@ -67,7 +73,7 @@ def _heading(result: Result) -> str:
         f"# {config['model']} on {data['name']}\n\n"
         f"{data['train_images']:,} training and {data['test_images']:,} test images, "
         f"{config['epochs']} epochs (the paper trains {full} on CIFAR-10), order "
-        f"{config['order']}, {result.precision}. Accuracies are on the test images after the "
+        f"{config['order']}. Accuracies are on the test images after the "
         "last epoch, in per cent."
     )
 
@@ -104,14 +110,18 @@ def _cells(method: str, runs: Sequence[Result]) -> list[str]:
     ]
 
 
-def _notes(result: Result, failures: Mapping[str, str]) -> list[str]:
-    notes = [
-        "`f evaluations` counts the fields of all blocks in a forward pass, and again in the "
-        "backward pass where they are recomputed. `anode-N` is ANODE, whose weights do not move, "
-        "at N steps: the difference to it is what the motion of the weights earns, the rest is "
-        "what the steps earn."
-    ]
-    if result.data["is_cifar10"] and result.data["encoding"] == "JPEG":
+def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
+    notes = (
+        []
+        if result is None
+        else [
+            "`f evaluations` counts the fields of all blocks in a forward pass, and again in "
+            "the backward pass where they are recomputed. `anode-N` is ANODE, whose weights do "
+            "not move, at N steps: the difference to it is what the motion of the weights "
+            "earns, the rest is what the steps earn."
+        ]
+    )
+    if result and result.data["is_cifar10"] and result.data["encoding"] == "JPEG":
         notes.append(
             "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
             "with published accuracies only with that in mind."
@@ -122,13 +132,13 @@ def _notes(result: Result, failures: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def _environment(result: Result) -> str:
-    versions = {k: v for k, v in result.environment.items() if k not in ("threads", "git_revision")}
-    listed = ", ".join(f"{name} {number}" for name, number in versions.items())
-    return (
-        f"Made by `anodev2 compare` with {listed}; {result.environment['threads']} threads; "
-        f"revision {result.environment['git_revision'] or 'unknown'}."
-    )
+def _environment(results: Sequence[Result]) -> str:
+    """Versions, threads and revisions of the runs, each with all values that it had."""
+    names = results[0].environment
+    known = {n: sorted({str(r.environment.get(n)) for r in results}) for n in names}
+    listed = ", ".join(f"{name.replace('_', ' ')} {' and '.join(v)}" for name, v in known.items())
+    precisions = " and ".join(sorted({result.precision for result in results}))
+    return f"Made by `anodev2 compare` in {precisions}, with {listed}."
 
 
 def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageData) -> Kernels:
@@ -138,10 +148,11 @@ def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageDa
         if not find_method(method).moves:
             continue
         config = RunConfig(**runs[0].config)
+        checkpoint = out / "runs" / config.name / "checkpoints" / "last.ckpt"
+        if not checkpoint.exists():  # results travel without them; the picture then stays
+            return {}
         model = network(config, data)
-        model.load_state_dict(
-            model_weights(out / "runs" / config.name / "checkpoints" / "last.ckpt")
-        )
+        model.load_state_dict(model_weights(checkpoint))
         block = next(module for module in model.modules() if isinstance(module, CoupledODE))
         with torch.no_grad():
             theta = next(iter(block.weight_trajectory().values()))

@@ -81,7 +81,7 @@ def describe_data(data: ImageData) -> dict[str, Any]:
 
 
 def describe_environment(threads: int) -> dict[str, Any]:
-    """Versions, git revision of the source (None outside a checkout) and threads."""
+    """Versions, git revision of the source (None unless git tracks it) and threads."""
     return {
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
@@ -91,15 +91,14 @@ def describe_environment(threads: int) -> dict[str, Any]:
 
 
 def _git_revision() -> str | None:
-    here = Path(__file__).parent
+    here = Path(__file__)
+    tracked = ["git", "ls-files", "--error-unmatch", here.name]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=here,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        for command in (tracked, describe):
+            found = subprocess.run(
+                command, cwd=here.parent, capture_output=True, text=True, check=True
+            )
     except (OSError, subprocess.CalledProcessError):
         return None
     return found.stdout.strip()

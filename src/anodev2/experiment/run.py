@@ -67,8 +67,8 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
     find_method(rest["method"])
     check_choice("order", rest["order"], ORDERS)
     check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
-    if rest["seed"] < 0:
-        raise UsageError(f"seed must be at least 0, got {rest['seed']}")
+    if not 0 <= rest["seed"] < 2**32:
+        raise UsageError(f"seed must be at least 0 and below 2^32, got {rest['seed']}")
     if epochs is None:
         epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
     recipe_for(model, epochs)
@@ -113,14 +113,12 @@ def train_run(
         )
     if state == "absent" and resume:
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
+    check_readable(out, config)
     data = data or load_data(config.data)
     check_fit(data, config.model)
     last = folder / "checkpoints" / "last.ckpt"
     checkpoint = last if resume and last.exists() else None
-    if checkpoint:
-        read_checkpoint(checkpoint)
-    with whole_file(folder / "config.yaml") as file:
-        file.write_text(yaml.safe_dump(asdict(config), sort_keys=False))
+    _write_config(folder, config)
     result = _fit(config, folder, data, checkpoint)
     result.write(folder / "result.json")
     return result
@@ -149,8 +147,19 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     return "finished" if (folder / "result.json").exists() else "unfinished"
 
 
+def check_readable(out: Path, config: RunConfig) -> None:
+    """Refuse a run whose result or last checkpoint is there but cannot be read."""
+    folder = out / "runs" / config.name
+    if (folder / "result.json").exists():
+        Result.read(folder / "result.json")
+    elif (folder / "checkpoints" / "last.ckpt").exists():
+        read_checkpoint(folder / "checkpoints" / "last.ckpt")
+
+
 def check_fit(data: ImageData, model: str) -> None:
-    """Refuse images of a size that the network cannot take."""
+    """Refuse images that the network cannot take or tell apart."""
+    if len(data.classes) < 2:
+        raise UsageError(f"'{data.name}' has one class: expected at least two to tell apart")
     height, width = data.train.images.shape[-2:]
     if (height, width) != (IMAGE_SIZE, IMAGE_SIZE):
         raise UsageError(
@@ -170,6 +179,17 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
     )
 
 
+def _write_config(folder: Path, config: RunConfig) -> None:
+    try:
+        with whole_file(folder / "config.yaml") as file:
+            file.write_text(yaml.safe_dump(asdict(config), sort_keys=False))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to '{folder}' ({error.strerror}): expected --out to be a folder, or "
+            "a place for one"
+        ) from error
+
+
 def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
     recipe = recipe_for(config.model, config.epochs)
     precision = fast_precision() if config.precision == "auto" else config.precision
@@ -185,7 +205,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
         trainer.fit(task, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as stop:  # Lightning's answer to Ctrl-C, which it ignores from then on
         signal.signal(signal.SIGINT, on_interrupt)
-        raise KeyboardInterrupt from stop
+        raise KeyboardInterrupt(config.name) from stop
     return Result(
         config=asdict(config),
         recipe=asdict(recipe),

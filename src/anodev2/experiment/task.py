@@ -6,6 +6,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import clip_grad_norm_
 from torchmetrics.classification import MulticlassAccuracy
 
 from anodev2.experiment.batches import Augmentation, Batches
@@ -66,9 +67,7 @@ class Classification(LightningModule):
         images, labels = batch
         logits = self.model(images)
         loss = cross_entropy(logits.float(), labels)
-        if not torch.isfinite(loss):
-            epoch, step = self.current_epoch + 1, index + 1
-            raise RunFailure(f"the loss is {loss.item()} in epoch {epoch}, step {step}")
+        self._require_finite("loss", loss, step=index + 1)
         self.train_accuracy(logits, labels)
         self.log("train_loss", loss, on_step=True, on_epoch=True, prog_bar=True)
         self.log("train_accuracy", self.train_accuracy, on_step=True, on_epoch=True, prog_bar=True)
@@ -77,9 +76,26 @@ class Classification(LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         images, labels = batch
         logits = self.model(images)
+        loss = cross_entropy(logits.float(), labels)
+        self._require_finite("test loss", loss)
         self.test_accuracy(logits, labels)
-        self.log("test_loss", cross_entropy(logits.float(), labels), batch_size=len(labels))
+        self.log("test_loss", loss, batch_size=len(labels))
         self.log("test_accuracy", self.test_accuracy, prog_bar=True)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradient's norm, and end the run before a step along one that is not finite."""
+        norm = clip_grad_norm_(self.parameters(), self.recipe.clip)
+        self._require_finite("gradient's norm", norm, step=self.trainer.fit_loop.batch_idx + 1)
+
+    def _require_finite(self, what: str, value: Tensor, *, step: int | None = None) -> None:
+        if not torch.isfinite(value):
+            place = f"in epoch {self.current_epoch + 1}" + (f", step {step}" if step else "")
+            raise RunFailure(f"the {what} is {value.item()} {place}")
 
     def _batches(self, *, train: bool, augmentation: Augmentation | None) -> Batches:
         return Batches(

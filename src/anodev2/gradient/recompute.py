@@ -37,6 +37,7 @@ class Checkpoint(GradientStrategy):
 
     Raises:
         ValueError: `segments` below one.
+        TypeError: `segments` that is no integer.
         RuntimeError: when differentiated twice, under `torch.func.grad` or under `vmap`.
 
     Source: section "Methodology", and ANODE (Gholami et al. 2019).

@@ -19,7 +19,6 @@ from anodev2.usage import UsageError, check_choice
 class Method:
     """A way to make a block of a field, and the z-steps it takes."""
 
-    name: str
     steps: int
     block: Callable[[nn.Module], nn.Module]
     moves: bool = False
@@ -27,11 +26,11 @@ class Method:
 
 
 def _baseline() -> Method:
-    return Method("baseline", 1, Residual)
+    return Method(1, Residual)
 
 
 def _neural_ode(steps: int = 2) -> Method:
-    return Method("neural-ode", steps, lambda field: NeuralODE(field, steps=steps))
+    return Method(steps, lambda field: NeuralODE(field, steps=steps))
 
 
 def _anode(steps: int = 2) -> Method:
@@ -39,21 +38,21 @@ def _anode(steps: int = 2) -> Method:
         coupling = configuration_1(steps=steps)
         return CoupledODE(field, coupling=coupling, evolution=Frozen, gradient=Checkpoint())
 
-    return Method("anode", steps, block)
+    return Method(steps, block)
 
 
 def _anodev2_1() -> Method:
     def block(field: nn.Module) -> nn.Module:
         return CoupledODE(field, coupling=configuration_1(steps=5))
 
-    return Method("anodev2-1", 5, block, moves=True)
+    return Method(5, block, moves=True)
 
 
 def _anodev2_2() -> Method:
     def block(field: nn.Module) -> nn.Module:
         return CoupledODE(field, coupling=configuration_2())
 
-    return Method("anodev2-2", 2, block, moves=True)
+    return Method(2, block, moves=True)
 
 
 METHODS: dict[str, Callable[..., Method]] = {

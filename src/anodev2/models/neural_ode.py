@@ -40,8 +40,9 @@ class NeuralODE(nn.Module):
     def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         from torchdiffeq import odeint_adjoint
 
-        rate = _Rate(self, Precision.capture(z0.device))
+        precision = Precision.capture(z0.device)
         wide = torch.promote_types(z0.dtype, torch.float32)
+        rate = _Rate(self, precision, wide if precision.enabled else z0.dtype)
         z: Tensor = odeint_adjoint(
             rate,
             z0.to(wide),
@@ -50,7 +51,7 @@ class NeuralODE(nn.Module):
             options={"step_size": 1 / self.steps},
             adjoint_params=tuple(self.parameters()),
         )
-        return z[-1]
+        return z[-1].to(rate.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.steps} steps, Euler(), continuous adjoint"
@@ -59,9 +60,10 @@ class NeuralODE(nn.Module):
 class _Rate(nn.Module):
     """f at the step that torchdiffeq is at, under the forward pass's precision."""
 
-    def __init__(self, block: NeuralODE, precision: Precision) -> None:
+    def __init__(self, block: NeuralODE, precision: Precision, dtype: torch.dtype) -> None:
         super().__init__()
         self.block = block
+        self.dtype = dtype
         self.precision = precision
         self.step = 0
 
@@ -71,7 +73,7 @@ class _Rate(nn.Module):
             norms = self.block.norms[self.step - 1]
             names = {**dict(norms.named_parameters()), **dict(norms.named_buffers())}
         with self.precision.restore():
-            return evaluate(self.block.field, names, z).to(z.dtype)
+            return evaluate(self.block.field, names, z.to(self.dtype)).to(z.dtype)
 
     def callback_step(self, t: Any, z: Any, dt: Any) -> None:
         """Called by torchdiffeq at the start of each step of the forward solve."""
