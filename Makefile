@@ -16,7 +16,7 @@ lint: .venv/ready
 	$(BIN)/mypy --strict src
 
 bench: .venv/ready
-	$(BIN)/python benchmarks/step.py
+	$(BIN)/python benchmarks/step.py --rounds 15
 
 .venv/ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "anodev2 needs Python 3.11 or newer: make PYTHON=python3.11")'

@@ -7,16 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
-from hypothesis import settings
 
 from anodev2.evolution import Evolution, Frozen, ReactionDiffusionAdvection
 from anodev2.gradient import Checkpoint, Direct, GradientStrategy
 from anodev2.memory import Dirac, MemoryKernel
 from anodev2.solver import RK4, Euler, Midpoint, Solver
-
-# Properties are about values, so a busy machine must not fail them by the clock.
-settings.register_profile("anodev2", deadline=None)
-settings.load_profile("anodev2")
 
 # A solver and its order.
 SOLVERS: list[tuple[Solver, int]] = [
