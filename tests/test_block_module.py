@@ -255,3 +255,22 @@ def test_building_a_block_leaves_spectral_norms_power_iteration_where_it_is():
 def test_a_number_of_segments_that_is_no_integer_is_refused():
     with pytest.raises(TypeError, match="segments"):
         Checkpoint(2.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "example"),
+    [
+        ({"solver": Checkpoint}, r"solver must be an object of Solver, such as Euler\(\)"),
+        ({"gradient": Checkpoint}, r"gradient must be an object of GradientStrategy"),
+        ({"coupling": configuration_1}, r"such as configuration_1\(steps=5\)"),
+    ],
+)
+def test_a_class_or_function_where_an_object_belongs_is_refused(settings, example, monkeypatch):
+    monkeypatch.setattr("jaxtyping.config.jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=example):
+        CoupledODE(nn.Conv2d(4, 4, 3, padding=1), **settings)
+
+
+def test_linear_weights_are_refused_with_what_the_evolution_moves():
+    with pytest.raises(UsageError, match="moves convolution kernels"):
+        CoupledODE(nn.Linear(4, 4))

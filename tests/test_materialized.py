@@ -136,3 +136,9 @@ def test_its_state_round_trips_through_a_copy():
     other = trained(image_field()).materialize()
     other.load_state_dict(plain.state_dict())
     assert torch.equal(other(images()), plain(images()))
+
+
+def test_a_materialized_block_is_in_the_mode_of_its_block():
+    block = CoupledODE(nn.Conv2d(4, 4, 3, padding=1))
+    assert {m.training for m in block.materialize().modules()} == {True}
+    assert {m.training for m in block.eval().materialize().modules()} == {False}

@@ -15,6 +15,10 @@ __all__ = ["CoupledODE", "Coupling", "configuration_1", "configuration_2"]
 _HOME = {"CoupledODE": "anodev2.block"}
 
 
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used, so that the command line starts at once."""
     if name in __all__:

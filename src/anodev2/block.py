@@ -53,6 +53,7 @@ class CoupledODE(nn.Module):
     Raises:
         ValueError: a name that the field has not, a weight that the evolution refuses, or
             nothing that could evolve.
+        TypeError: a class, function or name where an object belongs.
         RuntimeError: in the forward pass, if the field changes its input in place.
 
     Source: section "Methodology", [activation_ode], [anodev2_loss_w_pde],
@@ -73,6 +74,7 @@ class CoupledODE(nn.Module):
         per_step: tuple[type[nn.Module], ...] = (_BatchNorm,),
     ) -> None:
         super().__init__()
+        _check_kinds(field=field, coupling=coupling, solver=solver, gradient=gradient)
         self.field = field
         self.residual = residual
         self.coupling = coupling
@@ -223,3 +225,21 @@ class CoupledODE(nn.Module):
             theta = [{p: f"theta.{point}.{n}" for p, n in moving.items()} for point in points]
             layouts.append([layout | reads for reads in theta])
         return layouts
+
+
+KINDS: dict[str, tuple[type, str]] = {
+    "field": (nn.Module, "nn.Tanh()"),
+    "coupling": (Coupling, "configuration_1(steps=5)"),
+    "solver": (Solver, "Euler()"),
+    "gradient": (GradientStrategy, "Direct()"),
+}
+"""What the arguments of a block must be instances of, with an example."""
+
+
+def _check_kinds(**given: object) -> None:
+    for name, value in given.items():
+        kind, example = KINDS[name]
+        if not isinstance(value, kind):
+            raise TypeError(
+                f"{name} must be an object of {kind.__name__}, such as {example}; got {value!r}"
+            )

@@ -1,7 +1,7 @@
 """A module as a field z -> dz/dt: its tensors by name, and its value with others put in."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -98,13 +98,17 @@ def operators(
     parameters = dict(field.named_parameters())
     if evolve is None:
         accepted = {}
+        reason = "it has none"
         for name in _weights(field):
-            with suppress(ShapeError):
+            try:
                 accepted[name] = evolution(parameters[name].shape)
+            except ShapeError as error:
+                reason = str(error)
         if not accepted:
             raise UsageError(
-                f"no convolution or linear weight of {type(field).__name__} fits the evolution: "
-                "choose an evolution that does, or name parameters that fit it in `evolve`"
+                f"no convolution or linear weight of {type(field).__name__} fits the evolution "
+                f"({reason}): choose an evolution that does, or name parameters that fit it in "
+                "`evolve`"
             )
         return accepted
     if isinstance(evolve, str):

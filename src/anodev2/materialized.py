@@ -45,6 +45,9 @@ class MaterializedODE(nn.Module):
             for step in layouts
         )
 
+        for container in (self, self.steps, *self.steps):
+            container.training = field.training
+
     def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
         """z(1) from z(0), as the block computes it."""
         z = z0

@@ -21,9 +21,15 @@ def _tiny_images(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "load_data", lambda name: tiny_data())
 
 
-def compared(out: Path, *, methods: str = "baseline,anodev2-2", seeds: str = "0,1") -> int:
+def compared(
+    out: Path,
+    *,
+    model: str = "resnet4",
+    methods: str = "baseline,anodev2-2",
+    seeds: str = "0,1",
+) -> int:
     return compare_methods(
-        model="resnet4",
+        model=model,
         methods=methods.split(","),
         seeds=seeds.split(","),
         data="tiny",
@@ -163,6 +169,16 @@ def test_a_comparison_whose_runs_all_diverge_says_so_in_its_report(
     monkeypatch.setattr(compare, "train_run", failing)
     assert compared(tmp_path, methods="baseline", seeds="0") == 1
     assert "the loss is nan in epoch 1" in (tmp_path / "report.md").read_text()
+
+
+def test_a_folder_with_another_comparison_is_refused_and_its_report_kept(
+    finished: Path,
+) -> None:
+    before = (finished / "report.md").read_bytes()
+    with pytest.raises(UsageError, match="holds a comparison with model 'resnet4', not 'resnet10'"):
+        compared(finished, model="resnet10", methods="baseline", seeds="5")
+    assert (finished / "report.md").read_bytes() == before
+    assert not (finished / "runs/resnet10-baseline-seed5").exists()
 
 
 def test_seeds_are_taken_once_each() -> None:

@@ -150,7 +150,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_epoch_and_step(
 
 def test_a_folder_that_holds_a_run_is_not_trained_over(finished: Path) -> None:
     before = (finished / FOLDER / "result.json").read_bytes()
-    with pytest.raises(UsageError, match="holds a finished run: continue it with --resume"):
+    with pytest.raises(UsageError, match="holds a finished run: choose another --out"):
         train_run(tiny_config(), finished, resume=False, data=tiny_data())
     assert (finished / FOLDER / "result.json").read_bytes() == before
 

@@ -2,13 +2,23 @@
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.report import write_report
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import check_fit, check_readable, run_config, run_state, train_run
+from anodev2.experiment.run import (
+    RunConfig,
+    check_fit,
+    check_readable,
+    read_config,
+    run_config,
+    run_state,
+    train_run,
+    write_config,
+)
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
@@ -51,6 +61,7 @@ def compare_methods(
         check_readable(out, config)
     images = load_data(data)
     check_fit(images, model)
+    _claim(out, configs[0])
     results: list[Result] = []
     failures: dict[str, str] = {}
     for config in configs:
@@ -63,6 +74,22 @@ def compare_methods(
     print(report.read_text())
     print(f"report: {report}")
     return 1 if failures else 0
+
+
+def _claim(out: Path, config: RunConfig) -> None:
+    """Keep a comparison's folder to one model, data set and recipe, or refuse it."""
+    shared = {k: v for k, v in asdict(config).items() if k not in ("method", "seed")}
+    path = out / "comparison.yaml"
+    if path.exists():
+        found = read_config(path)
+        for key, value in shared.items():
+            if found.get(key) != value:
+                raise UsageError(
+                    f"'{out}' holds a comparison with {key} {found.get(key)!r}, not {value!r}: "
+                    "choose another --out"
+                )
+        return
+    write_config(path, shared)
 
 
 def with_companions(methods: Sequence[str]) -> list[str]:

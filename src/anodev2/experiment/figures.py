@@ -41,6 +41,8 @@ def accuracy_curves(accuracies: Curves, path: Path) -> None:
         for axes in (whole, close):
             _draw_curve(axes, method, by_epoch)
     close.set_ylim(best - CLOSE, best + 0.5)
+    close.set_title("close to the best", fontsize=10)
+    whole.set_title("all", fontsize=10)
     whole.set_ylabel("test accuracy (%)")
     for axes in (whole, close):
         axes.set_xlabel("epoch")

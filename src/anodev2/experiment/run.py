@@ -107,10 +107,8 @@ def train_run(
     if state == "finished" and resume:
         return Result.read(folder / "result.json")
     if state != "absent" and not resume:
-        raise UsageError(
-            f"'{folder}' holds {'a finished' if state == 'finished' else 'an unfinished'} run: "
-            "continue it with --resume, or choose another --out"
-        )
+        found = "a finished run:" if state == "finished" else "an unfinished run: --resume it, or"
+        raise UsageError(f"'{folder}' holds {found} choose another --out")
     if state == "absent" and resume:
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
     check_readable(out, config)
@@ -118,10 +116,41 @@ def train_run(
     check_fit(data, config.model)
     last = folder / "checkpoints" / "last.ckpt"
     checkpoint = last if resume and last.exists() else None
-    _write_config(folder, config)
+    write_config(folder / "config.yaml", asdict(config))
     result = _fit(config, folder, data, checkpoint)
     result.write(folder / "result.json")
     return result
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The configuration in a folder.
+
+    Raises:
+        ValueError: there is none, or it cannot be read.
+    """
+    try:
+        found = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError):
+        found = None
+    if not isinstance(found, dict):
+        raise UsageError(f"'{path.parent}' is not the folder of a run: choose another --out")
+    return found
+
+
+def write_config(path: Path, config: dict[str, Any]) -> None:
+    """Write a configuration.
+
+    Raises:
+        ValueError: its folder cannot be made or written to.
+    """
+    try:
+        with whole_file(path) as file:
+            file.write_text(yaml.safe_dump(config, sort_keys=False))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to '{path.parent}' ({error.strerror}): expected --out to be a folder, "
+            "or a place for one"
+        ) from error
 
 
 def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
@@ -133,11 +162,8 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     folder = out / "runs" / config.name
     if not folder.exists():
         return "absent"
-    try:
-        found = yaml.safe_load((folder / "config.yaml").read_text())
-        other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
-    except (OSError, AttributeError, yaml.YAMLError) as error:
-        raise UsageError(f"'{folder}' is not the folder of a run: choose another --out") from error
+    found = read_config(folder / "config.yaml")
+    other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
     if other:
         key, value = next(iter(other.items()))
         raise UsageError(
@@ -177,17 +203,6 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
         num_classes=len(data.classes),
         in_channels=data.train.images.shape[1],
     )
-
-
-def _write_config(folder: Path, config: RunConfig) -> None:
-    try:
-        with whole_file(folder / "config.yaml") as file:
-            file.write_text(yaml.safe_dump(asdict(config), sort_keys=False))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write to '{folder}' ({error.strerror}): expected --out to be a folder, or "
-            "a place for one"
-        ) from error
 
 
 def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
