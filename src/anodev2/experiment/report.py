@@ -51,7 +51,7 @@ def write_report(
         *_notes(results[0], failures),
         "![Test accuracy after each epoch](accuracy.png)",
     ]
-    if (out / "kernels.png").exists():
+    if any(find_method(name).moves for name in by_method) and (out / "kernels.png").exists():
         parts += [
             "First kernel of the first evolved convolution at each time it is read:",
             "![A convolution kernel evolving](kernels.png)",
