@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anodev2.block import CoupledODE
+    from anodev2.checks import check_finite
     from anodev2.coupling import Coupling, configuration_1, configuration_2
 
-__all__ = ["CoupledODE", "Coupling", "configuration_1", "configuration_2"]
+__all__ = ["CoupledODE", "Coupling", "check_finite", "configuration_1", "configuration_2"]
 
-_HOME = {"CoupledODE": "anodev2.block"}
+_HOME = {"CoupledODE": "anodev2.block", "check_finite": "anodev2.checks"}
 
 
 def __dir__() -> list[str]:

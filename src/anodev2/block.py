@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from anodev2.coupling import Coupling, configuration_1
+from anodev2.discretization import Layout, Steps, layouts, theta_key
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
-from anodev2.evolution.trajectory import evolve as solve_evolution
-from anodev2.field import Choice, evaluate, modes, operators, places
-from anodev2.gradient import Direct, GradientStrategy, Program
-from anodev2.gradient.program import State
-from anodev2.materialized import MaterializedODE
+from anodev2.evolution.trajectory import Trajectory
+from anodev2.field import Choice, operators
+from anodev2.footprint import MemoryReport, measure_memory
+from anodev2.gradient import Direct, Evaluations, GradientStrategy, Program
+from anodev2.gradient.program import Motion
+from anodev2.materialized import MaterializedODE, State
 from anodev2.memory import Dirac, MemoryKernel
 from anodev2.precision import Precision
 from anodev2.skeleton import skeleton, step_copies
@@ -32,6 +34,8 @@ class CoupledODE(nn.Module):
 
     Cost: `coupling.z_steps` times the solver's stages evaluations of the field a forward
     pass; the evolution costs next to nothing. Memory: the gradient strategy's.
+
+    `evaluations` counts those of the field in the last forward pass and in its backward passes.
 
     The parameters of the block are the field's own under `field.*` (w0 among them, and the
     norms of the first step), copies of its norms for the steps after it under `norms.*`, p
@@ -86,6 +90,11 @@ class CoupledODE(nn.Module):
         self.memory = Dirac() if memory is None else memory
         self._evolved = tuple(moving)
         self._reads = coupling.reads(solver.tableau.c)
+        self._trajectory = Trajectory(
+            moving, self.memory, w_steps=self._reads.w_steps, points=self._reads.distinct
+        )
+        self.evaluations = Evaluations()
+        self.check_finite: str | None = None
         twice = set(moving) & {n for step in self.norms for n, _ in step.named_parameters()}
         if twice:
             raise UsageError(
@@ -103,11 +112,12 @@ class CoupledODE(nn.Module):
         """The distinct times at which theta is read, in order."""
         return tuple(point / self._reads.w_steps for point in self._reads.distinct)
 
-    def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
+    def forward(self, z0: State) -> State:
         """Solve the coupled system.
 
         Args:
-            z0: z(0), of any shape that the field keeps.
+            z0: z(0), of any shape that the field keeps; a tuple of tensors for a field that
+                acts on one.
 
         Returns:
             z(1), of z0's shape.
@@ -115,8 +125,14 @@ class CoupledODE(nn.Module):
         Raises:
             RuntimeError: the field changed its input in place.
             ValueError: the field does not keep the shape of z.
+            FloatingPointError: a weight or z is not finite, where `check_finite` is on.
         """
-        return self.gradient.solve(self._program(Precision.capture(z0.device)), z0)
+        as_tuple = not isinstance(z0, Tensor)
+        z = tuple(z0) if as_tuple else (z0,)
+        program = self._program(Precision.capture(z[0].device), as_tuple)
+        self.evaluations = program.evaluations
+        z1 = self.gradient.solve(program, z)
+        return z1 if as_tuple else z1[0]
 
     def weight_trajectory(self) -> dict[str, Float[Tensor, "reads ..."]]:
         """theta at each of `read_times`, as {parameter name: tensor (reads, *shape)}.
@@ -141,56 +157,62 @@ class CoupledODE(nn.Module):
             residual=self.residual,
         )
 
+    def memory_report(self, z0: State) -> MemoryReport:
+        """What the gradient strategy keeps for such a z0, in bytes.
+
+        Measured by a forward and a backward pass of a copy of the block, under the autocast
+        state in force now; block, gradients and random numbers stay as they are.
+
+        Args:
+            z0: z(0), as in a forward pass.
+        """
+        return measure_memory(self, z0)
+
     def extra_repr(self) -> str:
+        p = sum(parameter.numel() for parameter in self.evolution.parameters())
         return (
             f"{self.coupling.z_steps} z-steps, {self._reads.w_steps} w-steps, {self.solver}, "
-            f"{self.gradient}, residual={self.residual}, evolved={list(self.evolved)}"
+            f"{self.gradient}, residual={self.residual}, evolved={list(self.evolved)}, p: {p} numbers"
         )
 
-    def _program(self, precision: Precision) -> Program:
+    def _program(self, precision: Precision, as_tuple: bool) -> Program:
         """The z-steps as data, with theta evolved once for all of them."""
-        layouts = self._layouts()
-        own = {f"norms.{n}": b for n, b in self.norms.named_buffers()}
-        training = {module: module.training for module in self.field.modules()}
-        h = 1 / self.coupling.z_steps
+        steps = Steps(
+            self,
+            self.field,
+            self._layouts(),
+            self.solver,
+            residual=self.residual,
+            precision=precision,
+            as_tuple=as_tuple,
+            check_finite=self.check_finite,
+        )
+        return Program(
+            steps=self.coupling.z_steps,
+            solver=self.solver,
+            step=steps.step,
+            rate=steps.rate,
+            tensors=self._read(),
+            buffers=self._written,
+            evaluations=steps.evaluations,
+            motion=self._motion,
+        )
 
-        def step(i: int, z: Tensor, state: State) -> Tensor:
-            def stage(s: int, x: Tensor) -> Tensor:
-                keys = layouts[i][s]
-                found = {place: state.get(key, own.get(key)) for place, key in keys.items()}
-                tensors = {place: t for place, t in found.items() if t is not None}
-                value = evaluate(self.field, tensors, x)
-                for place, tensor in tensors.items():
-                    if tensor is not found[place]:
-                        self._assign(keys[place], tensor, state, own)
-                return value
+    def _layouts(self) -> list[list[Layout]]:
+        return layouts(self.field, self.norms, self._evolved, self._reads)
 
-            with precision.restore(), modes(training):
-                return self.solver.step(z, h, stage, residual=self.residual)
-
-        return Program(self.coupling.z_steps, step, self._read(), self._written)
-
-    def _assign(self, key: str, buffer: Tensor, state: State, own: State) -> None:
-        """Keep a buffer that a step assigned anew, for the steps that see it next."""
-        if key in state:
-            state[key] = buffer
-        else:
-            own[key] = buffer
-            path, _, name = key.rpartition(".")
-            setattr(self.get_submodule(path), name, buffer)
-
-    def _read(self) -> State:
+    def _read(self) -> dict[str, Tensor]:
         """Everything differentiable that the steps read: theta, norms, other parameters."""
         points = self._reads.distinct
         reads = {
-            f"theta.{point}.{name}": value
+            theta_key(point, name): value
             for name, theta in self._theta().items()
             for point, value in zip(points, theta, strict=True)
         }
         rest = {f"field.{n}": p for n, p in self.field.named_parameters() if n not in self._evolved}
         return reads | rest | {f"norms.{n}": p for n, p in self.norms.named_parameters()}
 
-    def _written(self, start: int, stop: int) -> State:
+    def _written(self, start: int, stop: int) -> dict[str, Tensor]:
         """The buffers that steps start ... stop - 1 see."""
         buffers = {f"field.{n}": b for n, b in self.field.named_buffers()}
         for i, copy in enumerate(self.norms[max(start - 1, 0) : stop - 1], max(start - 1, 0)):
@@ -198,33 +220,35 @@ class CoupledODE(nn.Module):
         return buffers
 
     def _theta(self) -> dict[str, list[Tensor]]:
+        return self._trajectory.solve(self._w0())
+
+    def _w0(self) -> dict[str, Tensor]:
         w0 = dict(self.field.named_parameters())
-        return solve_evolution(
-            {name: w0[name] for name in self._evolved},
-            {name: self._operator(name) for name in self._evolved},
-            self.memory,
-            w_steps=self._reads.w_steps,
-            points=self._reads.distinct,
+        return {name: w0[name] for name in self._evolved}
+
+    def _motion(self) -> Motion | None:
+        """The weights in continuous time, if every one has a rate and is read as it is then."""
+        q = {name: self._operator(name) for name in self._evolved}
+        w0 = self._w0()
+
+        def velocity(w: dict[str, Tensor], t: float) -> dict[str, Tensor]:
+            rates = {name: operator.velocity(w[name], t) for name, operator in q.items()}
+            return {name: rate for name, rate in rates.items() if rate is not None}
+
+        read_as_it_is = isinstance(self.memory, Dirac) and self.coupling.read_times is None
+        if not read_as_it_is or len(velocity(w0, 0.0)) < len(w0):
+            return None
+        return Motion(
+            w0=w0,
+            velocity=velocity,
+            keys=lambda i, name: theta_key(self._reads.index[i][0], name),
+            tensors=dict(self.evolution.named_parameters()),
         )
 
     def _operator(self, name: str) -> Evolution:
         operator = self.evolution.get_submodule(name)
         assert isinstance(operator, Evolution)
         return operator
-
-    def _layouts(self) -> list[list[dict[str, str]]]:
-        """For stage s of step i: for each place of the field the key of the tensor there."""
-        names = places(self.field)
-        moving = {place: name for place, name in names.items() if name in self._evolved}
-        layouts = []
-        for i, points in enumerate(self._reads.index):
-            layout = {place: f"field.{name}" for place, name in names.items()}
-            if i > 0 and self.norms:
-                own = places(self.norms[i - 1])
-                layout |= {place: f"norms.{i - 1}.{name}" for place, name in own.items()}
-            theta = [{p: f"theta.{point}.{n}" for p, n in moving.items()} for point in points]
-            layouts.append([layout | reads for reads in theta])
-        return layouts
 
 
 KINDS: dict[str, tuple[type, str]] = {

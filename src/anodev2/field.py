@@ -9,6 +9,7 @@ from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
 
 from anodev2.evolution import Evolution, ShapeError
+from anodev2.solver import Activations
 from anodev2.usage import UsageError, check_choice
 
 Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
@@ -31,7 +32,9 @@ def places(field: nn.Module) -> dict[str, str]:
     return found
 
 
-def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
+def evaluate(
+    field: nn.Module, tensors: dict[str, Tensor], z: Activations, *, as_tuple: bool = False
+) -> Activations:
     """field(z) with `tensors` in their places.
 
     Args:
@@ -39,6 +42,7 @@ def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
         tensors: parameters and buffers by place; a buffer that the field assigns anew is
             replaced here, and nowhere else.
         z: the state.
+        as_tuple: whether the field takes and returns a tuple of tensors, or a single one.
 
     Returns:
         dz/dt, of z's shape.
@@ -47,24 +51,45 @@ def evaluate(field: nn.Module, tensors: dict[str, Tensor], z: Tensor) -> Tensor:
         RuntimeError: the field changed z in place.
         ValueError: the field does not keep z's shape.
     """
-    if z.is_inference():  # such tensors count no changes, but a copy made outside does
+    given = z if as_tuple else z[0]
+    if torch.compiler.is_compiling():  # a traced tensor does not count changes
+        rates = _as_tuple(functional_call(field, tensors, (given,), tie_weights=False))
+    elif any(x.is_inference() for x in z):  # they count no changes, but copies made outside do
         with torch.inference_mode(False), torch.no_grad():
-            return evaluate(field, tensors, z.clone())
-    version = z._version
-    value = functional_call(field, tensors, (z,), tie_weights=False)
-    if z._version != version:
-        culprit = next((n for n, m in field.named_modules() if getattr(m, "inplace", False)), None)
-        raise RuntimeError(
-            f"the field {type(field).__name__} changes its input in place"
-            + (f" (its module {culprit!r} has inplace=True)" if culprit else "")
-            + ", but z is needed for the update z + h f: compute out of place first"
-        )
-    if value.shape != z.shape:
+            copies = tuple(x.clone() for x in z)
+            return evaluate(field, tensors, copies, as_tuple=as_tuple)
+    else:
+        versions = [x._version for x in z]
+        rates = _as_tuple(functional_call(field, tensors, (given,), tie_weights=False))
+        if [x._version for x in z] != versions:
+            raise RuntimeError(_changes_its_input(field))
+    if [r.shape for r in rates] != [x.shape for x in z]:
         raise UsageError(
-            f"the field {type(field).__name__} maps {tuple(z.shape)} to {tuple(value.shape)}; "
+            f"the field {type(field).__name__} maps {_shapes(z)} to {_shapes(rates)}; "
             "dz/dt must have the shape of z"
         )
-    return value  # type: ignore[no-any-return]
+    return rates
+
+
+def _changes_its_input(field: nn.Module) -> str:
+    culprit = next((n for n, m in field.named_modules() if getattr(m, "inplace", False)), None)
+    return (
+        f"the field {type(field).__name__} changes its input in place"
+        + (f" (its module {culprit!r} has inplace=True)" if culprit else "")
+        + ", but z is needed for the update z + h f: compute out of place first"
+    )
+
+
+def _as_tuple(value: object) -> Activations:
+    if isinstance(value, Tensor):
+        return (value,)
+    if isinstance(value, tuple | list) and all(isinstance(part, Tensor) for part in value):
+        return tuple(value)
+    raise UsageError(f"a field returns a tensor or a tuple of tensors, not {type(value).__name__}")
+
+
+def _shapes(z: Activations) -> str:
+    return " and ".join(str(tuple(x.shape)) for x in z)
 
 
 @contextmanager

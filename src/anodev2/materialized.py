@@ -7,7 +7,10 @@ from functools import partial
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anodev2.solver import Solver
+from anodev2.solver import Activations, Solver
+
+State = Float[Tensor, "..."] | tuple[Float[Tensor, "..."], ...]
+"""z, as a user gives it: one tensor, or a tuple for a field that acts on one."""
 
 
 class MaterializedODE(nn.Module):
@@ -48,17 +51,18 @@ class MaterializedODE(nn.Module):
         for container in (self, self.steps, *self.steps):
             container.training = field.training
 
-    def forward(self, z0: Float[Tensor, "*state"]) -> Float[Tensor, "*state"]:
+    def forward(self, z0: State) -> State:
         """z(1) from z(0), as the block computes it."""
-        z = z0
+        as_tuple = not isinstance(z0, Tensor)
+        z = tuple(z0) if as_tuple else (z0,)
         for fields in self.steps:
-            stage = partial(_evaluate, list(fields.children()))
+            stage = partial(_evaluate, list(fields.children()), as_tuple)
             z = self.solver.step(z, 1 / len(self.steps), stage, residual=self.residual)
-        return z
+        return z if as_tuple else z[0]
 
 
-def _evaluate(fields: Sequence[nn.Module], s: int, z: Tensor) -> Tensor:
-    return fields[s](z)  # type: ignore[no-any-return]
+def _evaluate(fields: Sequence[nn.Module], as_tuple: bool, s: int, z: Activations) -> Activations:
+    return tuple(fields[s](z)) if as_tuple else (fields[s](z[0]),)
 
 
 def _with_tensors(

@@ -18,6 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+Activations = tuple[Tensor, ...]
+"""z: one tensor, or as many as the field acts on."""
+
 
 @dataclass(frozen=True)
 class Tableau:
@@ -38,16 +41,16 @@ class Solver(ABC):
 
     def step(
         self,
-        z: Float[Tensor, "*state"],
+        z: Activations,
         h: float,
-        field: Callable[[int, Tensor], Tensor],
+        field: Callable[[int, Activations], Activations],
         *,
         residual: bool,
-    ) -> Float[Tensor, "*state"]:
+    ) -> Activations:
         """Advance z by h.
 
         Args:
-            z: state at the start of the step, any shape.
+            z: state at the start of the step, one or several tensors of any shape.
             h: length of the step, in units of the block's time [0, 1].
             field: called with a stage's number s and its state; returns f there, or F if
                 `residual`.
@@ -56,11 +59,19 @@ class Solver(ABC):
         Returns:
             The state at the end of the step, shaped like z.
         """
-        stages: list[tuple[Tensor, Tensor]] = []
+        stages: list[tuple[Activations, Activations]] = []
+
+        def combine(coefficients: Sequence[Fraction]) -> Activations:
+            each = [list(zip(*stage, strict=True)) for stage in stages]
+            return tuple(
+                _combine(x, h, coefficients, [stage[part] for stage in each], residual)
+                for part, x in enumerate(z)
+            )
+
         for s, row in enumerate(self.tableau.a):
-            state = _combine(z, h, row, stages, residual)
+            state = combine(row)
             stages.append((state, field(s, state)))
-        return _combine(z, h, self.tableau.b, stages, residual)
+        return combine(self.tableau.b)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from anodev2.evolution import Evolution, Frozen, ReactionDiffusionAdvection
-from anodev2.evolution.trajectory import evolve
+from anodev2.evolution.spectral import SpectralAxes
+from anodev2.evolution.trajectory import Trajectory
 from anodev2.memory import Dirac, MemoryKernel
 from cases import EVOLUTIONS, MEMORY_KERNELS, SHAPES
 
@@ -73,7 +74,7 @@ def weight(shape, seed: int = 0) -> Tensor:
 
 def run(weights, evolutions, *, memory: MemoryKernel | None = None, w_steps=10, points=TENTHS):
     memory = Dirac() if memory is None else memory
-    return evolve(weights, evolutions, memory, w_steps=w_steps, points=points)
+    return Trajectory(evolutions, memory, w_steps=w_steps, points=points).solve(weights)
 
 
 @torch.no_grad()
@@ -213,15 +214,13 @@ def test_every_parameter_that_a_read_depends_on_gets_a_gradient(build):
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_propagator_is_made_once_for_all_steps_and_weights_of_a_shape(count, monkeypatch):
     made = []
-    make = ReactionDiffusionAdvection.propagators
+    make = SpectralAxes.matrix
     monkeypatch.setattr(
-        ReactionDiffusionAdvection,
-        "propagators",
-        lambda self, dt: made.append(dt) or make(self, dt),
+        SpectralAxes, "matrix", lambda self, f, c: made.append(len(c)) or make(self, f, c)
     )
     weights = {str(i): weight((3, 3, 3, 3), i) for i in range(count)}
     run(weights, {n: ReactionDiffusionAdvection(w.shape) for n, w in weights.items()})
-    assert made == [1 / 10]
+    assert made == [3 * count]
 
 
 def test_frozen_returns_w0_itself():

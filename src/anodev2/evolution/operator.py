@@ -1,7 +1,7 @@
 """The evolution equation dw/dt = q(w; p) of one weight, as an operator over one step."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -37,6 +37,14 @@ class Evolution(nn.Module, ABC):
             w(t + dt), of the weight's shape and dtype.
         """
 
+    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"] | None:
+        """dw/dt = q(w; p) at w and t, of the weight's shape.
+
+        None, as here, for an evolution that is a map from step to step and has no rate, or
+        does not move; only the continuous adjoint asks.
+        """
+        return None
+
     def stepper(self, dt: float) -> Step:
         """The map (w(t), t) -> w(t + dt) for all steps of length dt.
 
@@ -44,3 +52,16 @@ class Evolution(nn.Module, ABC):
         from dt alone, such as a propagator, overrides this and makes it once.
         """
         return lambda w, t: self(w, t, dt)
+
+    @classmethod
+    def stacked(cls, evolutions: Sequence["Evolution"], dt: float) -> Step | None:
+        """The map for several weights of one shape, stacked along a new first axis.
+
+        An evolution that runs faster on them than under `torch.func.vmap` overrides this.
+
+        Args:
+            evolutions: one of this class for each weight; they differ in parameters and
+                buffers alone.
+            dt: length of the step.
+        """
+        return None

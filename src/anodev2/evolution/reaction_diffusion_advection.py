@@ -5,24 +5,24 @@ One step of dw/dt = sigma(d lap w + v . grad w + rho w), split as in the paper:
     w(t + dt) = sigma( F^-1( exp(dt lambda(k)) F w(t) ) ),                [nonlinear_solution]
     lambda(k) = -sum_a d_a k_a^2 + i sum_a v_a k_a + rho.                  [w_rda_pde, App. B]
 
-The grid is the kernel's own last 1, 2 or 3 axes, periodic, with unit spacing, and
-k = 2 pi fftfreq(n). For kernels this small the transform, the multiplication and the inverse
-transform are one dense real matrix, the propagator; it is built from its distance to the
-identity, expm1(dt lambda), so that at zero coefficients w is returned to the bit.
+The grid is the kernel's own last 1, 2 or 3 axes. The propagator is one dense real matrix (see
+`spectral`), built from its distance to the identity, expm1(dt lambda), so that at zero
+coefficients w is returned to the bit.
 """
 
 from collections.abc import Callable, Sequence
-from math import lcm, pi, prod
+from math import prod
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from anodev2.evolution.operator import Evolution, ShapeError, Step
+from anodev2.evolution.spectral import SpectralAxes
 from anodev2.precision import full_precision
 from anodev2.usage import check_choice
 
-LARGEST_DENSE_GRID = 64
+LARGEST_DENSE_GRID = 32
 """Grid points up to which all axes share one matrix; above it each axis has its own."""
 
 
@@ -74,26 +74,38 @@ class ReactionDiffusionAdvection(Evolution):
         self.d = nn.Parameter(torch.zeros(*layout, len(self.kernel)))
         self.v = nn.Parameter(torch.zeros(*layout, len(self.kernel)))
         self.rho = nn.Parameter(torch.zeros(layout))
-        for group, axes in enumerate(self._groups()):
-            for name, table in _tables([self.kernel[a] for a in axes]).items():
-                self.register_buffer(f"{name}_{group}", table, persistent=False)
+        axes = list(range(len(self.kernel)))
+        groups = [axes] if prod(self.kernel) <= LARGEST_DENSE_GRID else [[a] for a in axes]
+        self.grids = nn.ModuleList(
+            SpectralAxes(self.kernel, group, reacts=group[0] == 0) for group in groups
+        )
 
     def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         return self.stepper(dt)(w, t)
 
+    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"] | None:
+        """d lap w + v . grad w + rho w; None with a sigma, where only steps are defined."""
+        if self.activation is not None:
+            return None
+        with full_precision(w.device):
+            coefficients = self._coefficients()
+            wide = w.to(torch.promote_types(w.dtype, coefficients.dtype))
+            rates = torch.zeros_like(wide)
+            for grid in self._spectral():
+                generator = grid.matrix(torch.clone, coefficients).to(wide.dtype)
+                rates = self._add_product(rates, wide, grid.axes, generator)
+            return rates.to(w.dtype)
+
     def stepper(self, dt: float) -> Step:
         """The step of length dt, with its propagator made once."""
-        with full_precision(self.d.device):
-            propagators = self.propagators(dt)
+        return self._step(self.propagators(dt))
 
-        def step(w: Tensor, t: float) -> Tensor:
-            with full_precision(w.device):
-                wide = w.to(torch.promote_types(w.dtype, propagators[0].dtype))
-                for axes, matrix in zip(self._groups(), propagators, strict=True):
-                    wide = self._propagate(wide, axes, matrix.to(wide.dtype))
-                return (self.activation(wide) if self.activation else wide).to(w.dtype)
-
-        return step
+    @classmethod
+    def stacked(cls, evolutions: Sequence[Evolution], dt: float) -> Step:
+        """The same for stacked weights: their coefficient sets stand one after another."""
+        members = [e for e in evolutions if isinstance(e, ReactionDiffusionAdvection)]
+        coefficients = torch.cat([e._coefficients() for e in members])
+        return members[0]._step(members[0]._propagators(coefficients, dt))
 
     def propagators(self, dt: float) -> list[Float[Tensor, "sets n n"]]:
         """G = F^-1 expm1(dt lambda) F as real matrices; a linear step is w + G w.
@@ -103,76 +115,49 @@ class ReactionDiffusionAdvection(Evolution):
             large grid one for each axis, to be applied in turn; reaction acts with the
             first. `sets` is the number of coefficient sets.
         """
-        axes_count = len(self.kernel)
-        wide = torch.promote_types(self.d.dtype, torch.float32)
-        d, v = (p.to(wide).reshape(-1, axes_count) for p in (self.d, self.v))
-        rho = self.rho.to(wide).reshape(-1, 1)
-        matrices = []
-        for group, axes in enumerate(self._groups()):
-            unit = 2 * pi / lcm(*(self.kernel[a] for a in axes))
-            k, k_paired, phase = (
-                self.get_buffer(f"{name}_{group}").to(wide) * unit
-                for name in ("modes", "paired_modes", "phase")
-            )
-            growth = -(d[:, axes] @ k.square()) + (rho if group == 0 else 0)
-            turn = v[:, axes] @ k_paired
-            matrices.append(_circulant(dt * growth, dt * turn, phase))
-        return matrices
+        return self._propagators(self._coefficients(), dt)
 
     def extra_repr(self) -> str:
         return f"{self.kernel} kernel, coefficients={self.coefficients!r}"
 
-    def _groups(self) -> list[list[int]]:
-        """Axes that share one matrix: all of them, or each alone on a large grid."""
-        axes = list(range(len(self.kernel)))
-        return [axes] if prod(self.kernel) <= LARGEST_DENSE_GRID else [[a] for a in axes]
+    def _spectral(self) -> list[SpectralAxes]:
+        return [grid for grid in self.grids if isinstance(grid, SpectralAxes)]
 
-    def _propagate(
-        self, w: Float[Tensor, "*shape"], axes: list[int], matrix: Float[Tensor, "sets n n"]
+    def _coefficients(self) -> Float[Tensor, "sets m"]:
+        """d and v of every axis and rho, in float32 at least."""
+        axes = len(self.kernel)
+        parts = (self.d.reshape(-1, axes), self.v.reshape(-1, axes), self.rho.reshape(-1, 1))
+        return torch.cat(parts, 1).to(torch.promote_types(self.d.dtype, torch.float32))
+
+    def _propagators(
+        self, coefficients: Float[Tensor, "sets m"], dt: float
+    ) -> list[Float[Tensor, "sets n n"]]:
+        with full_precision(coefficients.device):
+            scaled = dt * coefficients
+            return [grid.matrix(torch.expm1, scaled) for grid in self._spectral()]
+
+    def _step(self, propagators: list[Float[Tensor, "sets n n"]]) -> Step:
+        def step(w: Tensor, t: float) -> Tensor:
+            with full_precision(w.device):
+                wide = w.to(torch.promote_types(w.dtype, propagators[0].dtype))
+                for grid, matrix in zip(self._spectral(), propagators, strict=True):
+                    wide = self._add_product(wide, wide, grid.axes, matrix.to(wide.dtype))
+                return (self.activation(wide) if self.activation else wide).to(w.dtype)
+
+        return step
+
+    def _add_product(
+        self,
+        base: Float[Tensor, "*shape"],
+        w: Float[Tensor, "*shape"],
+        axes: Sequence[int],
+        matrix: Float[Tensor, "sets n n"],
     ) -> Float[Tensor, "*shape"]:
-        """w + G w along kernel axes `axes`."""
+        """base + G w, with G along kernel axes `axes`."""
         last = list(range(-len(axes), 0))
         places = [a - len(self.kernel) for a in axes]
         moved = w.movedim(places, last)
-        flat = moved.reshape(matrix.shape[0], -1, matrix.shape[-1])
-        flat = torch.baddbmm(flat, flat, matrix.mT)
+        rows = (matrix.shape[0], -1, matrix.shape[-1])
+        added = base.movedim(places, last).reshape(rows)
+        flat = torch.baddbmm(added, moved.reshape(rows), matrix.mT)
         return flat.reshape(moved.shape).movedim(last, places)
-
-
-def _tables(sizes: Sequence[int]) -> dict[str, Int[Tensor, "rows n"]]:
-    """Integer tables of a grid; multiply by 2 pi / lcm(sizes) for wave numbers and phases.
-
-    Integers, because a module's `.to(dtype)` must not round them.
-
-    Returns:
-        `modes` (axes, N): wave number of each mode. `paired_modes`: the same with zero for
-        an axis's Nyquist mode, which has no conjugate partner, so that advection stays real.
-        `phase` (N, N): k . x of point x (row) and mode k (column).
-    """
-    whole = lcm(*sizes)
-    grids = [torch.arange(n) for n in sizes]
-    points = torch.stack([g.flatten() for g in torch.meshgrid(*grids, indexing="ij")])
-    n = torch.tensor(sizes)[:, None]
-    signed = torch.where(points < (n + 1) // 2, points, points - n)
-    modes = signed * (whole // n)
-    paired = torch.where(2 * points == n, 0, modes)
-    return {"modes": modes, "paired_modes": paired, "phase": (points.mT @ modes) % whole}
-
-
-def _circulant(
-    growth: Float[Tensor, "sets n"], turn: Float[Tensor, "sets n"], phase: Float[Tensor, "n n"]
-) -> Float[Tensor, "sets n n"]:
-    """Real matrices F^-1 diag(expm1(growth + i turn)) F.
-
-    Args:
-        growth, turn: (sets, N), real and imaginary part of dt lambda, mode by mode.
-        phase: (N, N), k . x of point x and mode k.
-
-    Returns:
-        (sets, N, N), exactly zero where growth and turn are.
-    """
-    cos, sin = phase.cos(), phase.sin()
-    expm1 = growth.expm1()
-    real = (expm1 * turn.cos() - 2 * (turn / 2).sin().square())[:, None]
-    imag = ((expm1 + 1) * turn.sin())[:, None]
-    return ((real * cos - imag * sin) @ cos.mT + (real * sin + imag * cos) @ sin.mT) / len(phase)

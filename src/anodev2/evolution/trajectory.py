@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from anodev2.evolution.operator import Evolution
+from anodev2.evolution.operator import Evolution, Step
 from anodev2.memory import MemoryKernel
 from anodev2.precision import full_precision
 
@@ -19,43 +19,54 @@ PLAIN = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that every module has; what is not among them is a setting."""
 
 
-def evolve(
-    weights: Mapping[str, Tensor],
-    evolutions: Mapping[str, Evolution],
-    memory: MemoryKernel,
-    *,
-    w_steps: int,
-    points: Sequence[int],
-) -> dict[str, list[Tensor]]:
-    """Solve dw/dt = q(w; p) and apply the memory kernel.
+class Trajectory:
+    """theta(t) = int_0^t K(t - s) w(s) ds with dw/dt = q(w; p), at points of the w-grid.
 
     Args:
-        weights: w0 by name. They are read, never written.
-        evolutions: one operator for each weight, under the same name.
+        evolutions: one operator for each weight, by name. What they are set to, parameters and
+            buffers aside, is read here, once.
         memory: the kernel K that turns w into theta.
         w_steps: steps M of the uniform grid on [0, 1].
         points: the grid points to return, ascending; nothing beyond the last is computed.
-
-    Returns:
-        For each weight theta at each of the points. Half-precision weights evolve in float32
-        and are cast back. Parameters that none of the points depends on are in the graph all
-        the same, with gradient zero.
     """
-    groups: defaultdict[object, list[str]] = defaultdict(list)
-    for name, w0 in weights.items():
-        evolution = evolutions[name]
-        groups[(w0.shape, w0.dtype, w0.device, _kind(evolution) or name)].append(name)
-    theta: dict[str, list[Tensor]] = {}
-    for names in groups.values():
-        members = [evolutions[name] for name in names]
-        wide = [_widened(weights[name]) for name in names]
-        with full_precision(wide[0].device):
-            solved = _solve_together(members, wide, memory, w_steps, points)
-        for name, evolution, reads in zip(names, members, solved, strict=True):
-            if points[-1] == 0:
-                reads = [_keep_in_graph(r, [evolution, memory]) for r in reads]
-            theta[name] = [r.to(weights[name].dtype) for r in reads]
-    return {name: theta[name] for name in weights}
+
+    def __init__(
+        self,
+        evolutions: Mapping[str, Evolution],
+        memory: MemoryKernel,
+        *,
+        w_steps: int,
+        points: Sequence[int],
+    ) -> None:
+        self.solutions = {
+            name: _Solution(evolution, memory, w_steps=w_steps, points=points)
+            for name, evolution in evolutions.items()
+        }
+        self.kinds = {name: _kind(evolution) or name for name, evolution in evolutions.items()}
+
+    def solve(self, weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+        """Solve dw/dt = q(w; p) and apply the memory kernel.
+
+        Args:
+            weights: w0 by name. They are read, never written.
+
+        Returns:
+            For each weight theta at each of the points. Half-precision weights evolve in
+            float32 and are cast back. Parameters that none of the points depends on are in the
+            graph all the same, with gradient zero.
+        """
+        groups: defaultdict[object, list[str]] = defaultdict(list)
+        for name, w0 in weights.items():
+            groups[(self.kinds[name], w0.shape, w0.dtype, w0.device)].append(name)
+        theta: dict[str, list[Tensor]] = {}
+        for names in groups.values():
+            wide = [_widened(weights[name]) for name in names]
+            members = [self.solutions[name] for name in names]
+            with full_precision(wide[0].device):
+                solved = _solve_together(members, wide)
+            for name, reads in zip(names, solved, strict=True):
+                theta[name] = [read.to(weights[name].dtype) for read in reads]
+        return {name: theta[name] for name in weights}
 
 
 def _kind(evolution: Evolution) -> str:
@@ -78,46 +89,62 @@ def _widened(w: Tensor) -> Tensor:
 class _Solution(nn.Module):
     """The reads of one weight, as a module so that p can be swapped for a batch of them."""
 
-    def __init__(self, evolution: Evolution, memory: MemoryKernel) -> None:
+    def __init__(
+        self,
+        evolution: Evolution,
+        memory: MemoryKernel,
+        *,
+        w_steps: int,
+        points: Sequence[int],
+    ) -> None:
         super().__init__()
         self.evolution = evolution
         self.memory = memory
+        self.w_steps = w_steps
+        self.points = tuple(points)
 
-    def forward(self, w0: Tensor, w_steps: int, points: Sequence[int]) -> list[Tensor]:
-        dt = 1 / w_steps
+    def forward(self, w0: Tensor) -> list[Tensor]:
+        moves = self.points[-1] > 0
+        return self.read(self.run(w0, self.evolution.stepper(1 / self.w_steps) if moves else None))
+
+    def read(self, w: Sequence[Tensor]) -> list[Tensor]:
+        """theta at the points, from w at all times."""
+        return [self.memory(w[: point + 1], 1 / self.w_steps) for point in self.points]
+
+    def run(self, w0: Tensor, step: Step | None) -> list[Tensor]:
+        """w(0), w(dt), ... up to the last point."""
         w = [w0]
-        if points[-1] > 0:
-            step = self.evolution.stepper(dt)
-            for m in range(points[-1]):
-                w.append(step(w[m], m * dt))
-        return [self.memory(w[: point + 1], dt) for point in points]
+        if step is not None:
+            for m in range(self.points[-1]):
+                w.append(step(w[m], m / self.w_steps))
+        return w
 
 
-def _solve_together(
-    evolutions: Sequence[Evolution],
-    w0: Sequence[Tensor],
-    memory: MemoryKernel,
-    w_steps: int,
-    points: Sequence[int],
-) -> list[list[Tensor]]:
-    """The reads of weights whose evolutions differ in their state alone."""
-    solution = _Solution(evolutions[0], memory)
-    if len(evolutions) == 1:
-        return [solution(w0[0], w_steps, points)]
+def _solve_together(solutions: Sequence[_Solution], w0: Sequence[Tensor]) -> list[list[Tensor]]:
+    """The reads of weights whose solutions differ in their state alone."""
+    first = solutions[0]
+    if len(solutions) == 1 or first.points[-1] == 0:
+        return [_kept_in_graph(s(w), s) for s, w in zip(solutions, w0, strict=True)]
+    evolutions = [solution.evolution for solution in solutions]
+    step = first.evolution.stacked(evolutions, 1 / first.w_steps)
+    if step is not None:
+        history = first.run(torch.stack(list(w0)), step)
+        return [first.read(w) for w in zip(*(w.unbind() for w in history), strict=True)]
     states = [dict((*e.named_parameters(), *e.named_buffers())) for e in evolutions]
     batch = {f"evolution.{k}": torch.stack([state[k] for state in states]) for k in states[0]}
 
     def one(state: dict[str, Tensor], w: Tensor) -> list[Tensor]:
-        return functional_call(solution, state, (w, w_steps, points))  # type: ignore[no-any-return]
+        return functional_call(first, state, (w,))  # type: ignore[no-any-return]
 
     batched = vmap(one, randomness="different")(batch, torch.stack(list(w0)))
-    return [list(reads) for reads in zip(*(r.unbind() for r in batched), strict=True)]
+    return [list(reads) for reads in zip(*(reads.unbind() for reads in batched), strict=True)]
 
 
-def _keep_in_graph(theta: Tensor, modules: Sequence[nn.Module]) -> Tensor:
-    """theta to the bit, with zero gradients for the modules' parameters."""
-    unread = [p.sum() for m in modules for p in m.parameters() if p.requires_grad]
-    if not unread:
-        return theta
-    never = torch.zeros((), dtype=torch.bool, device=theta.device)
-    return torch.where(never, torch.stack(unread).sum().to(theta.dtype), theta)
+def _kept_in_graph(theta: Sequence[Tensor], solution: _Solution) -> list[Tensor]:
+    """theta to the bit, with zero gradients for parameters that no read depends on."""
+    unread = [p.sum() for p in solution.parameters() if p.requires_grad]
+    if solution.points[-1] > 0 or not unread:
+        return list(theta)
+    never = torch.zeros((), dtype=torch.bool, device=theta[0].device)
+    none = torch.stack(unread).sum()
+    return [torch.where(never, none.to(read.dtype), read) for read in theta]

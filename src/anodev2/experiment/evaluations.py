@@ -27,7 +27,7 @@ def count_field_evaluations(model: nn.Module, images: Tensor) -> dict[str, int]:
     for block in copy.modules():
         field = getattr(block, "field", None)
         if isinstance(field, nn.Module):
-            field.register_forward_hook(count)
+            field.register_forward_pre_hook(count)
     loss = copy(images).float().sum()
     forward = calls
     torch.autograd.backward(loss)

@@ -35,7 +35,8 @@ def build_model(
         name: "alexnet", "resnet4" or "resnet10".
         method: "baseline" (residual block), "neural-ode" (torchdiffeq's adjoint, two steps),
             "anode" (frozen weights, exact gradient, two steps), "anodev2-1" or "anodev2-2"
-            (the two configurations); "anode-N" and "neural-ode-N" take N steps.
+            (the two configurations); "anode-N" and "neural-ode-N" take N steps, and
+            "neural-ode-dopri5-1e-4" another solver of torchdiffeq with its tolerance.
         order: "pre" (norm, ReLU, convolution) or "post" (convolution, norm, ReLU).
         num_classes: outputs of the last layer.
         in_channels: colour channels of the images.

@@ -15,7 +15,7 @@ def alexnet(method: Method, *, order: str, num_classes: int, in_channels: int) -
     return nn.Sequential(
         nn.Conv2d(in_channels, 64, 5, padding=2),
         nn.BatchNorm2d(64),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2),
         method.block(nn.Sequential(*link(64, kernel=5, bias=True, order=order))),
         nn.MaxPool2d(2),

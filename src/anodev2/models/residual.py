@@ -34,7 +34,7 @@ class Transition(nn.Module):
         self.links = nn.Sequential(
             nn.Conv2d(channels_in, channels_out, 3, stride=2, padding=1, bias=False),
             nn.BatchNorm2d(channels_out),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             *link(channels_out, order="post"),
         )
         self.shortcut = nn.Sequential(
@@ -49,7 +49,11 @@ class Transition(nn.Module):
 
 
 def link(channels: int, *, kernel: int = 3, bias: bool = False, order: str) -> list[nn.Module]:
-    """Norm, ReLU and a convolution that keeps the shape, in the order given."""
+    """Norm, ReLU and a convolution that keeps the shape, in the order given.
+
+    The ReLU works in place on what the norm returns, which nothing else reads: batch norm
+    differentiates from its input.
+    """
     convolution = nn.Conv2d(channels, channels, kernel, padding=kernel // 2, bias=bias)
-    norm = nn.BatchNorm2d(channels)
-    return [norm, nn.ReLU(), convolution] if order == "pre" else [convolution, norm, nn.ReLU()]
+    norm, relu = nn.BatchNorm2d(channels), nn.ReLU(inplace=True)
+    return [norm, relu, convolution] if order == "pre" else [convolution, norm, relu]

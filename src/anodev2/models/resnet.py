@@ -30,7 +30,7 @@ def resnet10(method: Method, *, order: str, num_classes: int, in_channels: int) 
 
 def _stem(in_channels: int) -> list[nn.Module]:
     convolution = nn.Conv2d(in_channels, 16, 3, padding=1, bias=False)
-    return [convolution, nn.BatchNorm2d(16), nn.ReLU()]
+    return [convolution, nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
 
 
 def _field(channels: int, order: str) -> nn.Sequential:
