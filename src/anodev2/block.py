@@ -172,7 +172,8 @@ class CoupledODE(nn.Module):
         p = sum(parameter.numel() for parameter in self.evolution.parameters())
         return (
             f"{self.coupling.z_steps} z-steps, {self._reads.w_steps} w-steps, {self.solver}, "
-            f"{self.gradient}, residual={self.residual}, evolved={list(self.evolved)}, p: {p} numbers"
+            f"{self.gradient}, residual={self.residual}, evolved={list(self.evolved)}, "
+            f"p: {p} numbers"
         )
 
     def _program(self, precision: Precision, as_tuple: bool) -> Program:

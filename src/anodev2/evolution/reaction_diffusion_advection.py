@@ -136,7 +136,7 @@ class ReactionDiffusionAdvection(Evolution):
             scaled = dt * coefficients
             return [grid.matrix(torch.expm1, scaled) for grid in self._spectral()]
 
-    def _step(self, propagators: list[Float[Tensor, "sets n n"]]) -> Step:
+    def _step(self, propagators: Sequence[Tensor]) -> Step:
         def step(w: Tensor, t: float) -> Tensor:
             with full_precision(w.device):
                 wide = w.to(torch.promote_types(w.dtype, propagators[0].dtype))
