@@ -6,42 +6,24 @@ Three figures, each a ratio of medians over runs that alternate in one process, 
 backward, after six steps that pay for page faults:
 
 1. configuration 1 of resnet4, five steps, against the same steps written by hand in plain
-   PyTorch with five independent weight sets, same precision and memory layout (at most 1.05);
-2. evolving all weights, forward and backward, as a share of that training step (at most 0.02);
+   PyTorch with five independent weight sets, same precision and memory layout (at most 1.00),
+   and against the same with the library's fusions (at most 1.05);
+2. evolving all weights, forward and backward, as a share of that training step (at most 0.01);
 3. float32 in PyTorch's default layout against what `--precision auto` and channels_last make
    of it (at least 2.5 on a CPU with AVX512-BF16).
 """
 
 import argparse
-from collections.abc import Callable
-from statistics import median
-from time import perf_counter
 
 import torch
+from contenders import ByHand
+from measure import alternate
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from anodev2 import CoupledODE
 from anodev2.experiment.run import fast_precision
 from anodev2.models import build_model
-
-WARM_UP = 6
-
-
-class ByHand(nn.Module):
-    """Five Euler steps as a person writes them, each with weights of its own."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.fields = nn.ModuleList(
-            build_model("resnet4", method="baseline").get_submodule("3.field") for _ in range(steps)
-        )
-
-    def forward(self, z: Tensor) -> Tensor:
-        h = 1 / len(self.fields)
-        for field in self.fields:
-            z = torch.add(z, field(z), alpha=h)
-        return z
 
 
 def training_step(model: nn.Module, images: Tensor, labels: Tensor, dtype: torch.dtype) -> None:
@@ -55,17 +37,6 @@ def training_step(model: nn.Module, images: Tensor, labels: Tensor, dtype: torch
 def evolve(block: CoupledODE) -> None:
     """The evolution of all weights of a block, forward and backward."""
     torch.autograd.backward([theta.sum() for theta in block.weight_trajectory().values()])
-
-
-def alternate(jobs: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
-    """Median seconds of each job, the jobs run in turn."""
-    seconds: dict[str, list[float]] = {name: [] for name in jobs}
-    for _ in range(WARM_UP + rounds):
-        for name, job in jobs.items():
-            start = perf_counter()
-            job()
-            seconds[name].append(perf_counter() - start)
-    return {name: median(times[WARM_UP:]) for name, times in seconds.items()}
 
 
 def main() -> None:
@@ -90,22 +61,29 @@ def compare_with_hand(images: Tensor, labels: Tensor, dtype: torch.dtype, rounds
     """Figures 1 and 2 in one precision, channels_last."""
     images = images.contiguous(memory_format=torch.channels_last)
     coupled = build_model("resnet4", method="anodev2-1").to(memory_format=torch.channels_last)
-    by_hand = build_model("resnet4", method="baseline")
     block = coupled.get_submodule("3")
     assert isinstance(block, CoupledODE)
-    by_hand.set_submodule("3", ByHand(block.coupling.z_steps))
-    by_hand.to(memory_format=torch.channels_last)
+    by_hand, fused = (network_by_hand(block.coupling.z_steps, fused=f) for f in (False, True))
     times = alternate(
         {
             "coupled": lambda: training_step(coupled, images, labels, dtype),
             "by hand": lambda: training_step(by_hand, images, labels, dtype),
+            "fused": lambda: training_step(fused, images, labels, dtype),
             "evolution": lambda: evolve(block),
         },
         rounds,
     )
     print(f"{dtype}: configuration 1 {1000 * times['coupled']:.1f} ms a training step")
     print(f"  against five steps by hand    {times['coupled'] / times['by hand']:.3f}")
+    print(f"  with the library's fusions    {times['coupled'] / times['fused']:.3f}")
     print(f"  evolution, share of the step  {times['evolution'] / times['coupled']:.4f}")
+
+
+def network_by_hand(steps: int, *, fused: bool) -> nn.Module:
+    """ResNet-4 with its block written by hand."""
+    network = build_model("resnet4", method="baseline")
+    network.set_submodule("3", ByHand(steps, fused=fused))
+    return network.to(memory_format=torch.channels_last)
 
 
 def compare_precisions(images: Tensor, labels: Tensor, auto: torch.dtype, rounds: int) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from anodev2.evolution import Evolution, Frozen, ReactionDiffusionAdvection
-from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
 from anodev2.memory import Dirac, MemoryKernel
 from anodev2.solver import RK4, Euler, Midpoint, Solver
 
@@ -42,4 +42,7 @@ STRATEGIES: list[GradientStrategy] = [
     Checkpoint(segments=1),
     Checkpoint(segments=2),
     Checkpoint(segments=100),  # one a step
+    Binomial(slots=1),
+    Binomial(slots=2),
+    Binomial(slots=100),  # keeps the graph instead
 ]

@@ -19,7 +19,7 @@ from twins import convolution, coupled, differing, images, resnet_field
 
 from anodev2 import configuration_1
 from anodev2.evolution import Frozen
-from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
 
 pytestmark = [
     pytest.mark.slow,
@@ -38,7 +38,7 @@ class Scenario(NamedTuple):
     gradient: GradientStrategy
 
 
-STRATEGIES = [Direct(), Checkpoint(1), Checkpoint(2), Checkpoint(100)]
+STRATEGIES = [Direct(), Checkpoint(1), Checkpoint(2), Checkpoint(100), Binomial(2)]
 BLOCKS: dict[str, dict[str, object]] = {
     "moving weights": {},
     "shared norms": {"per_step": ()},
@@ -146,11 +146,7 @@ def test_two_processes_train_with_the_mean_of_their_gradients_to_the_bit(
     assert not differing(left["rank0"][index], left["alone"][index])
 
 
-@pytest.mark.parametrize(
-    "index",
-    [i for i, s in enumerate(SCENARIOS) if s.name in ("moving weights", "p that nothing reads")],
-    ids=lambda i: f"{SCENARIOS[i].name}-{SCENARIOS[i].gradient}",
-)
+@every_scenario
 def test_every_strategy_trains_in_two_processes_as_direct_does_to_the_bit(
     left: Left, index: int
 ) -> None:

@@ -1,55 +1,43 @@
-"""What a block keeps between its forward and its backward pass, in bytes and in tensors."""
+"""What a block keeps between its forward and its backward pass, and while differentiating."""
 
-import gc
 import weakref
-from collections.abc import Callable
-from pathlib import Path
-from resource import getpagesize
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from twins import RECOMPUTING, convolution, coupled, images, resnet_field, twin
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from twins import RECOMPUTING, coupled, images, resnet_field
 
 from anodev2 import CoupledODE
 from anodev2.evolution import Frozen
-from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
 
-recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
 every_strategy = pytest.mark.parametrize("strategy", [Direct(), *RECOMPUTING], ids=str)
 
 
-class Saved:
-    """A tensor in the care of a graph: alive as long as the graph keeps it."""
+class Ledger(TorchDispatchMode):
+    """Sizes of the live storages that operations inside it made, but for those it is given."""
 
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor.detach()
-
-
-class Ledger(torch.autograd.graph.saved_tensors_hooks):
-    """Counts the bytes of distinct storages that graphs made inside it keep."""
-
-    def __init__(self) -> None:
-        self.kept: weakref.WeakSet[Saved] = weakref.WeakSet()
+    def __init__(self, *known: Tensor) -> None:
+        super().__init__()
+        self.known = weakref.WeakSet(tensor.untyped_storage() for tensor in known)
+        self.made: weakref.WeakSet[torch.UntypedStorage] = weakref.WeakSet()
         self.peak = 0
-        super().__init__(self._pack, lambda saved: saved.tensor)
 
-    def __enter__(self) -> "Ledger":
-        super().__enter__()
-        return self
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        self.made |= {tensor.untyped_storage() for tensor in tensors} - set(self.known)
+        self.peak = max(self.peak, self.bytes())
+        return result
 
-    def storages(self) -> dict[int, int]:
-        all_storages = [saved.tensor.untyped_storage() for saved in self.kept]
-        return {storage.data_ptr(): storage.nbytes() for storage in all_storages}
+    def sizes(self) -> list[int]:
+        return sorted(storage.nbytes() for storage in self.made)
 
     def bytes(self) -> int:
-        return sum(self.storages().values())
-
-    def _pack(self, tensor: Tensor) -> Saved:
-        saved = Saved(tensor)
-        self.kept.add(saved)
-        self.peak = max(self.peak, self.bytes())
-        return saved
+        return sum(self.sizes())
 
 
 def plain(steps: int, gradient: GradientStrategy) -> CoupledODE:
@@ -58,188 +46,121 @@ def plain(steps: int, gradient: GradientStrategy) -> CoupledODE:
     return coupled(field, steps=steps, evolution=Frozen, per_step=(), gradient=gradient)
 
 
-def size(*tensors: Tensor) -> int:
-    return sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-
-
-def surroundings(block: CoupledODE) -> list[Tensor]:
-    """What is kept with each state besides z: the generator's state and the buffers."""
-    return [torch.get_rng_state(), *block.buffers()]
-
-
-def kept(block: CoupledODE, z0: Tensor) -> int:
-    with Ledger() as ledger:
+def kept(block: CoupledODE, z0: Tensor) -> list[int]:
+    """Sizes of what waits for the backward pass, z(1) aside."""
+    with Ledger(z0, *block.parameters(), *block.buffers()) as ledger:
         output = block(z0)
-        assert output.requires_grad
-        return ledger.bytes()
+    sizes = ledger.sizes()
+    sizes.remove(output.nbytes)
+    return sizes
+
+
+def copies_of_buffers(block: CoupledODE) -> list[int]:
+    return [buffer.nbytes for buffer in block.buffers()]
+
+
+def tape(steps: int, gradient: GradientStrategy) -> int:
+    """The most that is alive while differentiating, above what the forward pass kept."""
+    block, z0 = plain(steps, gradient), images(4).requires_grad_()
+    with Ledger(z0, *block.parameters(), *block.buffers()) as ledger:
+        loss = block(z0).sum()
+        before = ledger.bytes()
+        ledger.peak = 0
+        loss.backward()
+    return ledger.peak - before
 
 
 @pytest.mark.parametrize("steps", [5, 10, 20])
-def test_one_segment_keeps_z0_and_the_weights_whatever_the_steps(steps: int) -> None:
-    block, z0 = plain(steps, Checkpoint(1)), images(4)
-    assert kept(block, z0) == size(z0, *surroundings(block), *block.parameters())
+def test_one_segment_keeps_z0_and_a_copy_of_the_buffers_whatever_the_steps(steps: int) -> None:
+    block = plain(steps, Checkpoint(1))
+    assert kept(block, images(4)) == sorted(copies_of_buffers(block))
 
 
 @pytest.mark.parametrize("steps", [5, 10, 20])
 @pytest.mark.parametrize("segments", [2, 5])
-def test_each_segment_keeps_one_state(segments: int, steps: int) -> None:
+def test_each_segment_keeps_one_state_with_its_buffers(segments: int, steps: int) -> None:
     block, z0 = plain(steps, Checkpoint(segments)), images(4)
-    state = size(z0, *surroundings(block))
-    assert kept(block, z0) == segments * state + size(*block.parameters())
+    states = [z0.nbytes] * (segments - 1)
+    assert kept(block, z0) == sorted(states + segments * copies_of_buffers(block))
 
 
-def test_direct_keeps_as_much_for_every_step_and_more_than_its_state() -> None:
+@pytest.mark.parametrize("steps", [5, 10, 20])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_binomial_keeps_one_state_a_slot_with_its_buffers_besides_z0(
+    slots: int, steps: int
+) -> None:
+    block, z0 = plain(steps, Binomial(slots)), images(4)
+    states = [z0.nbytes] * slots
+    assert kept(block, z0) == sorted(states + (slots + 1) * copies_of_buffers(block))
+
+
+@pytest.mark.parametrize("strategy", [Direct(), Binomial(20)], ids=str)
+def test_keeping_the_graph_keeps_as_much_for_every_step_and_more_than_its_state(
+    strategy: GradientStrategy,
+) -> None:
     z0 = images(4)
-    five, ten, twenty = (kept(plain(steps, Direct()), z0) for steps in (5, 10, 20))
+    five, ten, twenty = (sum(kept(plain(steps, strategy), z0)) for steps in (5, 10, 20))
     assert twenty - ten == 2 * (ten - five)
-    assert ten - five > 5 * size(z0)
+    assert ten - five > 5 * z0.nbytes
 
 
-@pytest.mark.parametrize("segments", [1, 2, 5])
-def test_a_block_with_moving_weights_keeps_one_state_a_segment(segments: int) -> None:
-    block, z0 = coupled(gradient=Checkpoint(segments)), images()
-    with Ledger() as ledger:
-        output = block(z0)
-        states = [number for number in ledger.storages().values() if number >= size(z0)]
-    assert output.shape == z0.shape
-    assert states == [size(z0)] * segments
+@pytest.mark.parametrize(
+    ("strategy", "states"),
+    [
+        *[(Checkpoint(1), 0), (Checkpoint(2), 1), (Checkpoint(5), 4)],
+        *[(Binomial(1), 1), (Binomial(2), 2), (Binomial(4), 4)],
+    ],
+    ids=str,
+)
+def test_a_block_with_moving_weights_keeps_so_many_states_besides_z0(
+    strategy: GradientStrategy, states: int
+) -> None:
+    z0 = images()
+    large = [size for size in kept(coupled(gradient=strategy), z0) if size >= z0.nbytes]
+    assert large == [z0.nbytes] * states
+
+
+@pytest.mark.parametrize("needs_gradient", [True, False])
+def test_the_state_before_each_segment_is_alive_after_the_forward_pass_and_no_other(
+    needs_gradient: bool,
+) -> None:
+    """Whatever requires a gradient: a graph that is kept holds tickets alone."""
+    block, z0 = plain(10, Checkpoint(3)), images(4).requires_grad_(needs_gradient)
+    assert kept(block, z0).count(z0.nbytes) == 2
 
 
 def test_one_segment_a_step_holds_the_tape_of_one_step_while_differentiating() -> None:
-    tapes = []
-    for steps in (5, 10, 20):
-        with Ledger() as ledger:
-            output = plain(steps, Checkpoint(steps))(images(4)).sum()
-            before = ledger.bytes()
-            output.backward()
-        tapes.append(ledger.peak - before)
-    assert tapes[0] > 0
-    assert tapes == tapes[:1] * 3
+    five, ten, twenty = (tape(steps, Checkpoint(steps)) for steps in (5, 10, 20))
+    assert five == ten == twenty > 0
+
+
+@pytest.mark.parametrize(("slots", "steps"), [(1, 40), (2, 40), (4, 80)])
+def test_binomial_holds_as_much_while_differentiating_more_than_twenty_steps(
+    slots: int, steps: int
+) -> None:
+    assert tape(steps, Binomial(slots)) == tape(20, Binomial(slots)) > 0
+
+
+def test_binomial_holds_the_tape_of_one_step_at_a_time() -> None:
+    """It is that of one segment a step, and a working state on the way there."""
+    z0 = images(4)
+    buffers = sum(copies_of_buffers(plain(1, Direct())))
+    assert tape(20, Binomial(2)) <= tape(20, Checkpoint(20)) + z0.nbytes + buffers
 
 
 @every_strategy
 def test_without_gradients_nothing_is_kept(strategy: GradientStrategy) -> None:
-    with Ledger() as ledger, torch.no_grad():
-        output = plain(5, strategy)(images(4))
-        assert not ledger.kept
-    assert not output.requires_grad
+    with torch.no_grad():
+        assert kept(plain(5, strategy), images(4)) == []
 
 
 @every_strategy
-def test_a_backward_pass_frees_what_the_graph_saved_although_the_loss_is_kept(
+def test_after_a_backward_pass_nothing_is_alive_but_the_loss_and_the_gradients(
     strategy: GradientStrategy,
 ) -> None:
-    with Ledger() as ledger:
-        loss = coupled(gradient=strategy)(images()).sum()
-        assert ledger.kept
+    block, z0 = coupled(resnet_field(channels=4), gradient=strategy), images(4).requires_grad_()
+    with Ledger(z0, *block.parameters(), *block.buffers()) as ledger:
+        loss = block(z0).sum()
         loss.backward()
-        assert not ledger.kept
-
-
-def live_tensors() -> int:
-    gc.collect()
-    return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
-
-
-@every_strategy
-def test_a_kept_loss_is_one_tensor_after_the_backward_pass(strategy: GradientStrategy) -> None:
-    """Else a list of losses keeps copies of buffers and random states of every pass."""
-    block = coupled(resnet_field(channels=4), gradient=strategy)
-    block(images(4)).sum().backward()
-    before = live_tensors()
-    loss = block(images(4)).sum()
-    loss.backward()
-    assert live_tensors() - before == 1
-
-
-class Watched(nn.Module):
-    """A field that remembers its inputs weakly, and may fail at one evaluation."""
-
-    def __init__(self, fail_at: int) -> None:
-        super().__init__()
-        self.inner = resnet_field(channels=4)
-        self.seen: list[weakref.ref[Tensor]] = []
-        self.fail_at = fail_at
-
-    def forward(self, z: Tensor) -> Tensor:
-        self.seen.append(weakref.ref(z))
-        if len(self.seen) == self.fail_at:
-            raise ArithmeticError("the field failed")
-        return self.inner(z)
-
-
-def fail(block: CoupledODE) -> None:
-    with pytest.raises(ArithmeticError):
-        block(images(4)).sum().backward()
-
-
-@every_strategy
-def test_a_field_that_fails_in_the_forward_pass_leaves_no_state_alive(
-    strategy: GradientStrategy,
-) -> None:
-    field = Watched(fail_at=4)
-    fail(coupled(field, gradient=strategy))
-    gc.collect()
-    assert len(field.seen) == 4
-    assert not any(seen() is not None for seen in field.seen)
-
-
-@recomputing
-def test_a_field_that_fails_when_recomputed_leaves_no_state_alive(
-    strategy: GradientStrategy,
-) -> None:
-    field = Watched(fail_at=7)
-    fail(coupled(field, gradient=strategy))
-    gc.collect()
-    assert len(field.seen) == 7
-    assert not any(seen() is not None for seen in field.seen)
-
-
-@every_strategy
-def test_states_die_without_the_garbage_collector(strategy: GradientStrategy) -> None:
-    """A cycle through a graph would keep activations until a collection that may come late."""
-    field = Watched(fail_at=0)
-    block = coupled(field, gradient=strategy)
-    gc.collect()
-    gc.disable()
-    try:
-        block(images(4)).sum().backward()
-        assert not any(seen() is not None for seen in field.seen)
-    finally:
-        gc.enable()
-
-
-def resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
-
-
-needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
-
-
-@pytest.mark.slow
-@needs_proc
-@every_strategy
-def test_memory_is_flat_over_two_hundred_training_steps(strategy: GradientStrategy) -> None:
-    """One state leaked a step would be 200 states; ten of them are allowed."""
-    block = twin(coupled(nn.Sequential(convolution(), nn.Tanh()), steps=2), strategy)
-    z0 = images(4, size=32)
-    optimizer = torch.optim.SGD(block.parameters(), lr=0.01)
-    step = training_step(block, optimizer, z0)
-    for _ in range(20):
-        step()
-    before, tensors = resident_bytes(), live_tensors()
-    for _ in range(200):
-        step()
-    assert live_tensors() == tensors
-    assert resident_bytes() - before < 10 * size(z0)
-
-
-def training_step(
-    block: CoupledODE, optimizer: torch.optim.Optimizer, z0: Tensor
-) -> Callable[[], None]:
-    def step() -> None:
-        optimizer.zero_grad()
-        block(z0).square().mean().backward()
-        optimizer.step()
-
-    return step
+    gradients = {tensor.grad.untyped_storage() for tensor in (z0, *block.parameters())}
+    assert set(ledger.made) - gradients == {loss.untyped_storage()}

@@ -3,10 +3,20 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from twins import RECOMPUTING, convolution, cotangent, coupled, images, mismatch, run, twin
+from twins import (
+    RECOMPUTING,
+    convolution,
+    cotangent,
+    coupled,
+    images,
+    mismatch,
+    resnet_field,
+    run,
+    twin,
+)
 
 from anodev2.evolution import Frozen
-from anodev2.gradient import Checkpoint, Direct, GradientStrategy
+from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
 
 recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
 
@@ -26,6 +36,17 @@ def test_an_input_in_bfloat16_is_recomputed_to_the_bit(strategy: GradientStrateg
 @recomputing
 def test_a_block_in_bfloat16_is_recomputed_to_the_bit(strategy: GradientStrategy) -> None:
     assert not mismatch(strategy, coupled().bfloat16(), images().bfloat16())
+
+
+@recomputing
+@pytest.mark.parametrize(
+    "settings", [{"evolution": Frozen}, {"per_step": ()}], ids=["frozen", "shared norms"]
+)
+def test_weights_that_steps_share_are_recomputed_under_autocast_to_the_bit(
+    strategy: GradientStrategy, settings: dict[str, object]
+) -> None:
+    direct = coupled(resnet_field(channels=4), **settings)
+    assert not mismatch(strategy, direct, images(4), autocast=True)
 
 
 @recomputing
@@ -85,7 +106,7 @@ def gradients_of_each_step(weights: list[Tensor], z0: Tensor) -> list[list[Tenso
     return [[w.grad for w in step] for step in copies]
 
 
-@pytest.mark.parametrize("strategy", [Direct(), Checkpoint(1), Checkpoint(2)], ids=str)
+@pytest.mark.parametrize("strategy", [Direct(), Checkpoint(1), Checkpoint(2), Binomial(1)], ids=str)
 @pytest.mark.parametrize("name", ["field.0.weight", "field.2.weight"])
 def test_gradients_of_shared_weights_are_summed_in_float32_to_the_bit(
     strategy: GradientStrategy, name: str

@@ -9,7 +9,7 @@ from torch.autograd import forward_ad
 from twins import RECOMPUTING, convolution, coupled, images, resnet_field, twin
 
 from anodev2 import CoupledODE
-from anodev2.gradient import Checkpoint, GradientStrategy
+from anodev2.gradient import Binomial, Checkpoint, GradientStrategy
 from anodev2.solver import RK4
 from cases import STRATEGIES
 
@@ -48,6 +48,15 @@ def forward_mode(block: CoupledODE) -> None:
         block(forward_ad.make_dual(images(4), images(4)))
 
 
+def jacobian_vector_product(block: CoupledODE) -> None:
+    torch.func.jvp(block, (images(4),), (images(4),))
+
+
+def jacobian_by_forward_mode(block: CoupledODE) -> None:
+    z0 = images(4)
+    torch.func.jacfwd(lambda scale: block(scale * z0))(torch.ones(()))
+
+
 UNSUPPORTED = [
     second_derivative,
     hessian,
@@ -56,6 +65,8 @@ UNSUPPORTED = [
     functional_gradient_of_weights,
     gradient_of_each_image,
     forward_mode,
+    jacobian_vector_product,
+    jacobian_by_forward_mode,
 ]
 
 
@@ -127,10 +138,13 @@ def test_a_field_that_changes_a_tensor_of_its_own_in_place_is_not_refused(
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
-@pytest.mark.parametrize("segments", [0, -1])
-def test_less_than_one_segment_is_refused_with_the_number_given(segments: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 1, got {segments}"):
-        Checkpoint(segments)
+@pytest.mark.parametrize("kind", [Checkpoint, Binomial])
+@pytest.mark.parametrize("count", [0, -1])
+def test_less_than_one_segment_or_slot_is_refused_with_the_number_given(
+    kind: type[GradientStrategy], count: int
+) -> None:
+    with pytest.raises(ValueError, match=f"at least 1, got {count}"):
+        kind(count)
 
 
 class Failing(nn.Module):

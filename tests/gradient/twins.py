@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, configuration_1
-from anodev2.gradient import Direct, GradientStrategy
+from anodev2.gradient import GradientStrategy
+from anodev2.gradient.recompute import Recomputing
 from anodev2.models import build_model
 from cases import STRATEGIES
 
-RECOMPUTING = [strategy for strategy in STRATEGIES if not isinstance(strategy, Direct)]
 STEPS = 5
+RECOMPUTING = [s for s in STRATEGIES if isinstance(s, Recomputing) and s.schedule(STEPS)]
 M = TypeVar("M", bound=nn.Module)
 
 
