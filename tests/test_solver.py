@@ -113,14 +113,14 @@ def test_a_tableau_is_explicit_consistent_and_sums_to_one(solver):
 @pytest.mark.parametrize("h", [1.0, 0.5, 1 / 3, 0.2])
 def test_the_euler_step_is_torch_add_with_alpha_h_to_the_bit(h):
     z, f = torch.randn(2, 1000)
-    step = Euler().step(z, h, lambda s, x: f, residual=False)
+    (step,) = Euler().step((z,), h, lambda s, x: (f,), residual=False)
     assert torch.equal(step, torch.add(z, f, alpha=h))
 
 
 @pytest.mark.parametrize("h", [1.0, 0.5, 1 / 3, 0.2])
 def test_the_euler_step_of_a_residual_module_is_torch_lerp_to_the_bit(h):
     z, end = torch.randn(2, 1000)
-    step = Euler().step(z, h, lambda s, x: end, residual=True)
+    (step,) = Euler().step((z,), h, lambda s, x: (end,), residual=True)
     assert torch.equal(step, torch.lerp(z, end, h))
 
 
@@ -151,11 +151,11 @@ def test_stages_are_numbered_in_order_and_reach_the_field_at_the_states_of_the_t
     slopes = [torch.tensor(s + 1.0, dtype=torch.float64) for s in range(len(solver.tableau.c))]
     seen: list[tuple[int, float]] = []
 
-    def field(s: int, x: Tensor) -> Tensor:
-        seen.append((s, x.item()))
-        return slopes[s]
+    def field(s: int, x: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        seen.append((s, x[0].item()))
+        return (slopes[s],)
 
-    end = solver.step(z, h, field, residual=False)
+    (end,) = solver.step((z,), h, field, residual=False)
     a, b = solver.tableau.a, solver.tableau.b
     states = [2.0 + h * sum(float(c) * (r + 1) for r, c in enumerate(row)) for row in a]
     assert seen == list(enumerate(states))

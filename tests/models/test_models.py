@@ -5,9 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE
-from anodev2.gradient import Checkpoint
+from anodev2.gradient import Checkpoint, ContinuousAdjoint
 from anodev2.models import IMAGE_SIZE, METHODS, MODELS, build_model
-from anodev2.models.neural_ode import NeuralODE
 from anodev2.models.residual import ORDERS, Residual
 from anodev2.usage import UsageError
 
@@ -86,7 +85,7 @@ def test_no_parameter_starts_with_a_gradient_of_zero(method, name):
 def test_in_order_post_the_rate_of_a_block_is_never_negative(method, name):
     model = seeded(name, method=method, order="post")
     rates: list[Tensor] = []
-    fields = [block.field for block in blocks(model, Residual, CoupledODE, NeuralODE)]
+    fields = [block.field for block in blocks(model, Residual, CoupledODE)]
     for field in fields:
         field.register_forward_hook(lambda module, args, rate: rates.append(rate))
     model(images())
@@ -99,7 +98,7 @@ def test_in_order_post_the_rate_of_a_block_is_never_negative(method, name):
 def test_in_order_pre_the_rate_of_a_block_has_both_signs(method, name):
     model = seeded(name, method=method, order="pre")
     rates: list[Tensor] = []
-    for block in blocks(model, Residual, CoupledODE, NeuralODE):
+    for block in blocks(model, Residual, CoupledODE):
         block.field.register_forward_hook(lambda module, args, rate: rates.append(rate))
     model(images())
     assert all(rate.min() < 0 < rate.max() for rate in rates)
@@ -121,7 +120,7 @@ def test_every_method_replaces_the_same_blocks(name):
         method: [
             path
             for path, module in build_model(name, method=method).named_modules()
-            if isinstance(module, (CoupledODE, NeuralODE))
+            if isinstance(module, CoupledODE)
         ]
         for method in METHODS
     }
@@ -138,10 +137,33 @@ def test_a_method_has_the_steps_of_the_paper(method, z_steps, w_steps):
     assert (block.coupling.z_steps, block.coupling.w_steps) == (z_steps, w_steps)
 
 
-@pytest.mark.parametrize(("method", "steps"), [("neural-ode", 2), ("neural-ode-5", 5)])
-def test_a_neural_ode_has_the_steps_of_its_name(method, steps):
-    (block,) = blocks(build_model("resnet4", method=method), NeuralODE)
-    assert block.steps == steps
+@pytest.mark.parametrize(
+    ("method", "steps", "gradient"),
+    [
+        ("neural-ode", 2, ContinuousAdjoint("euler")),
+        ("neural-ode-5", 5, ContinuousAdjoint("euler")),
+        ("neural-ode-dopri5", 2, ContinuousAdjoint("dopri5")),
+        ("neural-ode-3-rk4", 3, ContinuousAdjoint("rk4")),
+        ("neural-ode-dopri5-1e-4", 2, ContinuousAdjoint("dopri5", rtol=1e-4, atol=1e-4)),
+        ("neural-ode-2-bosh3-1e-4-1e-5", 2, ContinuousAdjoint("bosh3", rtol=1e-4, atol=1e-5)),
+    ],
+)
+def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(method, steps, gradient):
+    (block,) = blocks(build_model("resnet4", method=method), CoupledODE)
+    assert (block.coupling.z_steps, block.gradient) == (steps, gradient)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"),
+    [
+        ("neural-ode-0", "at least 1"),
+        ("anode-rk4", "did you mean 'anode'"),
+        ("neural-ode-dopri", "did you mean 'dopri8'"),
+    ],
+)
+def test_a_method_spelled_wrongly_is_refused_with_what_is_near(method, told):
+    with pytest.raises(ValueError, match=told):
+        build_model("resnet4", method=method)
 
 
 @every_network
