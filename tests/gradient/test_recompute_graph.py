@@ -178,8 +178,8 @@ def test_gradients_of_parts_and_then_of_all_through_a_retained_graph_are_equal_t
         torch.manual_seed(3)
         z0 = images(4).requires_grad_()
         output = block(z0)
-        for wanted in (block.norms[1].parameters(), [z0, *block.parameters()]) * 2:
-            grads = torch.autograd.grad(output, list(wanted), cotangent(output), retain_graph=True)
+        for wanted in ([*block.norms[1].parameters()], [z0, *block.parameters()]) * 2:
+            grads = torch.autograd.grad(output, wanted, cotangent(output), retain_graph=True)
             found.append(grads)
     expected, again = found[:4], found[4:]
     for theirs, ours in zip(expected, again, strict=True):

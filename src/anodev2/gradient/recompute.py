@@ -243,9 +243,10 @@ class _Replay:
         sweep begins anew, after the forward sweep if states that it left have been freed.
         """
         program = self.program
+        pending, self.pending = self.pending, iter(())  # if a step fails, begin anew
         z: Activations = ()
         state: State = {}
-        for action in self.pending:
+        for action in pending:
             if isinstance(action, Load):
                 kept = self.kept[action.start]
                 kept.restore_generators()
@@ -260,6 +261,7 @@ class _Replay:
                 if isinstance(action, Store):
                     self.kept[action.start] = here
                 elif i in range(*action):
+                    self.pending = pending
                     return action, here
         self.pending = iter(self._again())
         return None
