@@ -196,3 +196,21 @@ def test_a_tolerance_that_is_not_positive_is_refused(name):
 def test_transforms_are_refused_by_an_error_that_names_direct():
     with pytest.raises(RuntimeError, match=r"gradient=Direct\(\)"):
         torch.func.vmap(neural_ode(smooth_field(), 2))(images()[None])
+
+
+def test_second_derivatives_are_refused_by_an_error_that_names_direct():
+    z0 = images().requires_grad_()
+    with pytest.raises(RuntimeError, match=r"gradient=Direct\(\)"):
+        torch.autograd.grad(neural_ode(smooth_field(), 2)(z0).sum(), z0, create_graph=True)
+
+
+def test_a_gradient_of_bfloat16_autocast_comes_near_that_of_float32():
+    found = []
+    for autocast in (False, True):
+        field = smooth_field()
+        z0 = images().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            z1 = neural_ode(field, 2)(z0)
+        z1.float().square().sum().backward()
+        found.append(z0.grad)
+    assert ((found[1] - found[0]).norm() / found[0].norm()).item() < 0.02

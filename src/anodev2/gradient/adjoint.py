@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anodev2.gradient.program import GradientStrategy, Motion, Program
-from anodev2.gradient.recompute import refuse_transforms
+from anodev2.gradient.recompute import NEEDS_DIRECT, refuse_transforms
 from anodev2.precision import Precision
 from anodev2.solver import RK4, Activations, Euler, Midpoint, Solver
 from anodev2.usage import UsageError, check_choice
@@ -80,6 +80,9 @@ class ContinuousAdjoint(GradientStrategy):
             adjoint_params=rate.parameters(),
         )
         ends = end if len(start) > 1 else (end,)
+        for solution in ends:
+            if solution.requires_grad:
+                solution.register_hook(_refuse_second_derivatives)
         return tuple(x[-1].to(rate.narrow) for x in ends[: len(z0)])
 
 
@@ -95,6 +98,12 @@ def _has_fixed_steps(method: str) -> bool:
     from torchdiffeq._impl.solvers import FixedGridODESolver
 
     return issubclass(SOLVERS[method], FixedGridODESolver)
+
+
+def _refuse_second_derivatives(gradient: Tensor) -> None:
+    """torchdiffeq's sweep makes no graph, so what it returns must not be differentiated."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(NEEDS_DIRECT)
 
 
 class _Rate:
