@@ -1,26 +1,18 @@
-"""torch.func, second derivatives and torch.compile with `Direct`, and compiled fields with all."""
-
-import json
-import subprocess
-import sys
-from copy import deepcopy
-from pathlib import Path
+"""torch.func transforms and second derivatives of a block by `Direct`."""
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, grad, jvp, stack_module_state, vjp, vmap
 
 from anodev2 import CoupledODE, configuration_1
-from anodev2.gradient import GradientStrategy
-from cases import STRATEGIES
 
 
 class Field(nn.Module):
-    def __init__(self, norm: nn.Module) -> None:
+    def __init__(self, norm: nn.Module, *, channels: int = 4) -> None:
         super().__init__()
         self.norm = norm
-        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+        self.convolution = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, z: Tensor) -> Tensor:
         return self.convolution(self.norm(z)).tanh()
@@ -56,39 +48,90 @@ def test_an_ensemble_of_weights_is_the_loop_over_its_members(norm):
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_second_derivatives_are_those_of_finite_differences():
-    subject = block(nn.Identity()).double()
-    z0 = torch.randn(1, 4, 3, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(subject, (z0,))
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-@pytest.mark.parametrize("before", [True, False], ids=["before it is built", "afterwards"])
-def test_a_compiled_field_has_the_gradients_of_the_plain_one_without_graph_breaks(
-    before: bool, strategy: GradientStrategy
-) -> None:
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    field = Field(nn.BatchNorm2d(4))
-    plain = CoupledODE(deepcopy(field), gradient=strategy)
-    chosen = torch.compile(field, backend="aot_eager") if before else field
-    compiled = CoupledODE(chosen, gradient=strategy)
-    if not before:
-        compiled.field.compile(backend="aot_eager")
+@every_norm
+def test_gradients_of_an_ensemble_are_those_of_its_members(norm):
+    members = [block(norm(), seed=seed) for seed in range(3)]
     z0 = torch.randn(2, 4, 5, 5)
-    for subject in (plain, compiled):
-        subject(z0).square().sum().backward()
-    pairs = zip(compiled.parameters(), plain.parameters(), strict=True)
-    assert all(torch.equal(a.grad, b.grad) for a, b in pairs)
-    counters = torch._dynamo.utils.counters
-    assert (sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]) == (0, 2)
+    parameters, buffers = stack_module_state(members)
+
+    def loss(parameters, buffers):
+        return functional_call(members[0], (parameters, buffers), (z0,)).square().sum()
+
+    found = vmap(grad(loss))(parameters, buffers)
+    for i, member in enumerate(members):
+        member(z0).square().sum().backward()
+        for name, p in member.named_parameters():
+            torch.testing.assert_close(found[name][i], p.grad, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.slow
-def test_a_compiled_model_is_one_graph_and_has_eager_losses_within_bfloat16_rounding():
-    script = Path(__file__).with_name("compiled_model.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert (found["graph breaks"], found["graphs"]) == (0, 1)
-    torch.testing.assert_close(*map(torch.tensor, found["losses"]), rtol=2**-7, atol=0)
+def smooth() -> tuple[CoupledODE, Tensor]:
+    """A small block in float64 whose weights move, and a state for it."""
+    torch.manual_seed(0)
+    subject = CoupledODE(Field(nn.Identity(), channels=2), coupling=configuration_1(2))
+    for p in subject.evolution.parameters():
+        nn.init.normal_(p, std=0.1)
+    return subject.double(), torch.randn(1, 2, 3, 3, dtype=torch.float64)
+
+
+def of_everything(subject: CoupledODE):
+    """The block as a function of z0 and of all its parameters, and their names."""
+    names = [name for name, _ in subject.named_parameters()]
+
+    def function(z0: Tensor, *values: Tensor) -> Tensor:
+        return functional_call(subject, dict(zip(names, values, strict=True)), (z0,))
+
+    return function, tuple(p.detach() for p in subject.parameters())
+
+
+def test_second_derivatives_of_z0_w0_and_p_are_those_of_finite_differences():
+    subject, z0 = smooth()
+    function, values = of_everything(subject)
+    inputs = [x.clone().requires_grad_() for x in (z0, *values)]
+    assert torch.autograd.gradgradcheck(function, inputs)
+
+
+def tangents(values) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(5)
+    return tuple(torch.randn(v.shape, generator=generator, dtype=v.dtype) for v in values)
+
+
+def test_a_product_with_the_jacobian_forward_agrees_with_the_one_backward():
+    subject, z0 = smooth()
+    function, values = of_everything(subject)
+    point = (z0, *values)
+    direction = tangents(point)
+    end, forward = jvp(function, point, direction)
+    (cotangent,) = tangents((end,))
+    backward = vjp(function, *point)[1](cotangent)
+    expected = sum((g * t).sum() for g, t in zip(backward, direction, strict=True))
+    torch.testing.assert_close((forward * cotangent).sum(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_product_with_the_hessian_forward_over_backward_is_the_one_backward_over_backward():
+    subject, z0 = smooth()
+    function, values = of_everything(subject)
+    point = (z0, *values)
+    direction = tangents(point)
+
+    def loss(*point: Tensor) -> Tensor:
+        return function(*point).square().sum()
+
+    every = tuple(range(len(point)))
+    _, found = jvp(grad(loss, argnums=every), point, direction)
+    expected = torch.autograd.functional.hvp(loss, point, direction)[1]
+    torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+
+
+def test_gradients_sample_by_sample_are_the_loop_over_samples():
+    subject, _ = smooth()
+    z0 = torch.randn(3, 2, 3, 3, dtype=torch.float64)
+    parameters = dict(subject.named_parameters())
+
+    def loss(parameters, z: Tensor) -> Tensor:
+        return functional_call(subject, parameters, (z[None],)).square().sum()
+
+    found = vmap(grad(loss), in_dims=(None, 0))(parameters, z0)
+    for i, z in enumerate(z0):
+        expected = torch.autograd.grad(loss(parameters, z), list(parameters.values()))
+        for name, gradient in zip(parameters, expected, strict=True):
+            torch.testing.assert_close(found[name][i], gradient, rtol=1e-12, atol=1e-13)

@@ -1,19 +1,48 @@
-"""What a block tells of itself: evaluations, memory, values that are not finite, its repr."""
+"""What a block tells of itself: evaluations, memory, values that are not finite, its repr.
+
+Memory is measured by this file run as a script, in a process of its own:
+`python tests/test_visibility.py "Binomial(3)"` prints a report and what the system saw.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from anodev2 import CoupledODE, check_finite, configuration_1
-from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
+from anodev2.gradient import (
+    Binomial,
+    Checkpoint,
+    ContinuousAdjoint,
+    Direct,
+    Evaluations,
+    GradientStrategy,
+)
+from anodev2.models import build_model
 from anodev2.models.residual import link
+from anodev2.solver import RK4
 from cases import STRATEGIES
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+MEASURED = {
+    "Direct()": Direct(),
+    "Checkpoint(1)": Checkpoint(1),
+    "Checkpoint(5)": Checkpoint(5),
+    "Binomial(3)": Binomial(3),
+    "ContinuousAdjoint()": ContinuousAdjoint(),
+}
 
 
-def block(steps: int = 5, gradient: GradientStrategy = Direct()) -> CoupledODE:
-    field = nn.Sequential(*link(4, order="pre"), *link(4, order="pre"))
+def block(
+    steps: int = 5, gradient: GradientStrategy = Direct(), field: nn.Module | None = None
+) -> CoupledODE:
+    field = field or nn.Sequential(*link(4, order="pre"), *link(4, order="pre"))
     return CoupledODE(field, coupling=configuration_1(steps), gradient=gradient)
 
 
@@ -34,19 +63,83 @@ def test_direct_keeps_as_much_for_every_step():
 
 @pytest.mark.parametrize("slots", [2, 4])
 def test_the_peak_of_binomial_is_flat_beyond_twenty_steps(slots):
-    z0 = torch.randn(16, 4, 64, 64)
+    z0 = torch.randn(16, 4, 32, 32)
     reports = [block(n, Binomial(slots)).memory_report(z0) for n in (20, 40)]
     assert reports[1].peak < 1.1 * reports[0].peak
 
 
-def test_the_memory_report_leaves_block_and_random_numbers_alone():
-    subject, z0 = block(2, Checkpoint(1)), images()
-    buffers = {name: b.clone() for name, b in subject.named_buffers()}
-    before = torch.get_rng_state()
+EVALUATIONS = {
+    Direct(): (5, 0),
+    Checkpoint(1): (5, 5),
+    Binomial(1): (5, 3 + 5),
+    Binomial(5): (5, 0),
+    ContinuousAdjoint(): (5, 5),
+}
+
+
+@pytest.mark.parametrize(("strategy", "counts"), EVALUATIONS.items(), ids=str)
+def test_a_block_counts_evaluations_of_its_forward_and_backward_pass(strategy, counts):
+    subject = block(5, strategy)
+    subject(images()).sum().backward()
+    assert subject.evaluations == Evaluations(*counts)
+
+
+def test_each_stage_of_a_solver_is_an_evaluation():
+    subject = CoupledODE(nn.Conv2d(4, 4, 3, padding=1), solver=RK4(), gradient=Checkpoint(1))
+    subject(images()).sum().backward()
+    assert subject.evaluations == Evaluations(4 * 5, 4 * 5)
+
+
+def test_before_its_first_pass_a_block_has_evaluated_nothing():
+    assert block().evaluations == Evaluations(0, 0)
+
+
+@every_strategy
+def test_the_memory_report_leaves_gradients_buffers_modes_and_random_numbers_alone(strategy):
+    subject, z0 = block(2, strategy), images()
+    subject(z0).sum().backward()
+    before = {n: t.clone() for n, t in state(subject, z0).items()}
     subject.memory_report(z0)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(torch.equal(b, buffers[name]) for name, b in subject.named_buffers())
+    after = state(subject, z0)
+    assert after.keys() == before.keys()
+    assert [n for n, tensor in after.items() if not torch.equal(tensor, before[n])] == []
+    assert subject.training
+
+
+def state(subject: CoupledODE, z0: Tensor) -> dict[str, Tensor]:
+    """All that a pass could change."""
+    gradients = {f"gradient of {n}": p.grad for n, p in subject.named_parameters()}
+    return {"random": torch.get_rng_state(), "z0": z0, **gradients, **subject.state_dict()}
+
+
+def test_the_memory_report_gives_no_gradient_to_z0_or_parameters_that_have_none():
+    subject, z0 = block(2), images().requires_grad_()
+    subject.memory_report(z0)
+    assert z0.grad is None
     assert all(p.grad is None for p in subject.parameters())
+
+
+def test_the_memory_report_prints_megabytes_and_states():
+    text = str(block(5, Checkpoint(5)).memory_report(torch.randn(64, 4, 32, 32)))
+    assert text.startswith("keeps 4.2 MB (4.0 states), peak ")
+    assert text.endswith("a state is 1.0 MB")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("strategy", MEASURED)
+def test_the_memory_report_is_what_the_system_sees_within_a_tenth(strategy):
+    settings = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, strategy],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["peak"] == pytest.approx(found["reported peak"], rel=0.1)
+    assert found["kept and z1"] == pytest.approx(found["reported kept and z1"], rel=0.1)
 
 
 @every_strategy
@@ -69,6 +162,111 @@ def test_an_activation_that_is_not_finite_is_named_with_block_step_and_time(stra
         subject(images())
 
 
+@every_strategy
+def test_a_z0_that_is_not_finite_is_found_in_the_first_step(strategy):
+    with pytest.raises(FloatingPointError, match=r"z of block 'CoupledODE' .* step 1 of 5"):
+        check_finite(block(5, strategy))(images() * torch.inf)
+
+
+@every_strategy
+def test_a_weight_that_its_motion_makes_infinite_is_found_where_it_is_read(strategy):
+    subject = check_finite(block(5, strategy))
+    with torch.no_grad():
+        subject.evolution.get_submodule("5.weight").rho.fill_(torch.inf)
+    with pytest.raises(FloatingPointError, match=r"weight 'field.5.weight' .* step 2 of 5"):
+        subject(images())
+
+
+def test_a_block_in_a_network_is_named_by_its_path():
+    model = check_finite(build_model("resnet10", method="anodev2-2"))
+    with torch.no_grad():
+        model[6].field[2].weight.fill_(torch.inf)
+    told = r"weight 'field.2.weight' of block '6' .* infinite values\) in step 1 of 2"
+    with pytest.raises(FloatingPointError, match=told):
+        model(torch.randn(2, 3, 32, 32))
+
+
+def test_a_part_of_a_tuple_that_is_not_finite_is_named():
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+
+        def forward(self, z: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            return self.convolution(z[0]), z[1] / 0
+
+    with pytest.raises(FloatingPointError, match=r"part 1 of z of .* step 1 of 5"):
+        check_finite(CoupledODE(Pair()))((images(), images()))
+
+
+def test_an_activation_that_is_not_finite_is_found_by_the_continuous_adjoint_too():
+    with pytest.raises(FloatingPointError):
+        check_finite(block(5, ContinuousAdjoint()))(images() * torch.nan)
+
+
+@every_strategy
+def test_the_check_changes_no_bit(strategy):
+    subject = block(3, strategy)
+    z0, again = (images_of_seed().requires_grad_() for _ in range(2))
+    subject(z0).square().sum().backward()
+    check_finite(subject)(again).square().sum().backward()
+    assert torch.equal(z0.grad, again.grad)
+
+
+def images_of_seed() -> Tensor:
+    return torch.randn(4, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+class Operations(TorchDispatchMode):
+    """The names of the operations inside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def operations(subject: CoupledODE) -> list[str]:
+    with Operations() as seen:
+        subject(images()).sum().backward()
+    return seen.names
+
+
+def test_the_check_costs_no_operation_once_it_is_off():
+    never, once = block(), check_finite(check_finite(block()), enabled=False)
+    assert operations(never) == operations(once)
+    assert len(operations(check_finite(block()))) > len(operations(never))
+
+
 def test_the_check_is_off_by_default_and_can_be_taken_off():
     for subject in (block(), check_finite(check_finite(block()), enabled=False)):
         subject(images() * torch.nan)
+
+
+def resident(name: str) -> int:
+    """A size of this process in bytes, as the system knows it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    field = build_model("resnet4", method="anodev2-1")[3].field
+    subject = block(10, MEASURED[sys.argv[1]], field).to(memory_format=torch.channels_last)
+    z0 = torch.randn(64, 16, 32, 32).to(memory_format=torch.channels_last).requires_grad_()
+    report = subject.memory_report(z0)
+    for _ in range(2):  # the first warms up
+        subject.zero_grad()
+        z0.grad = None
+        before = resident("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+        z1 = subject(z0)
+        kept = resident("VmRSS") - before
+        z1.backward(torch.ones_like(z1))
+        peak = resident("VmHWM") - before
+        del z1
+    reported = {"reported peak": report.peak, "reported kept and z1": report.kept + report.state}
+    print(json.dumps({"peak": peak, "kept and z1": kept, **reported}))

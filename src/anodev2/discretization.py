@@ -95,16 +95,20 @@ class Steps:
             z = self.solver.step(
                 z, h, lambda s, x: self._stage(i, s, x, state), residual=self.residual
             )
-        if self.check_finite is not None:
-            named = [("z" if len(z) == 1 else f"part {k} of z", x) for k, x in enumerate(z)]
-            require_finite(self.check_finite, i, len(self.layouts), named)
+        self._check(i, z)
         return z
 
     def rate(self, i: int, z: Activations, state: State) -> Activations:
         """dz/dt = f(z, theta) in the first stage of step i."""
+        self._check(i, z)
         with self.precision.restore(), modes(self.training):
             value = self._stage(i, 0, z, state)
         return tuple(a - b for a, b in zip(value, z, strict=True)) if self.residual else value
+
+    def _check(self, i: int, z: Activations) -> None:
+        if self.check_finite is not None:
+            named = [("z" if len(z) == 1 else f"part {k} of z", x) for k, x in enumerate(z)]
+            require_finite(self.check_finite, i, len(self.layouts), named)
 
     def _stage(self, i: int, s: int, z: Activations, state: State) -> Activations:
         layout = self.layouts[i][s]

@@ -53,16 +53,26 @@ def evaluate(
     """
     given = z if as_tuple else z[0]
     if torch.compiler.is_compiling():  # a traced tensor does not count changes
-        rates = _as_tuple(functional_call(field, tensors, (given,), tie_weights=False))
+        value = functional_call(field, tensors, (given,), tie_weights=False)
     elif any(x.is_inference() for x in z):  # they count no changes, but copies made outside do
         with torch.inference_mode(False), torch.no_grad():
             copies = tuple(x.clone() for x in z)
             return evaluate(field, tensors, copies, as_tuple=as_tuple)
     else:
         versions = [x._version for x in z]
-        rates = _as_tuple(functional_call(field, tensors, (given,), tie_weights=False))
+        value = functional_call(field, tensors, (given,), tie_weights=False)
         if [x._version for x in z] != versions:
             raise RuntimeError(_changes_its_input(field))
+    return rates_of(field, value, z)
+
+
+def rates_of(field: nn.Module, value: object, z: Activations) -> Activations:
+    """What a field returned, as one rate for each part of z.
+
+    Raises:
+        ValueError: it is no tensor or tuple of tensors, or does not keep z's shape.
+    """
+    rates = _as_tuple(value)
     if [r.shape for r in rates] != [x.shape for x in z]:
         raise UsageError(
             f"the field {type(field).__name__} maps {_shapes(z)} to {_shapes(rates)}; "

@@ -7,6 +7,7 @@ from functools import partial
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from anodev2.field import rates_of
 from anodev2.solver import Activations, Solver
 
 State = Float[Tensor, "..."] | tuple[Float[Tensor, "..."], ...]
@@ -62,7 +63,7 @@ class MaterializedODE(nn.Module):
 
 
 def _evaluate(fields: Sequence[nn.Module], as_tuple: bool, s: int, z: Activations) -> Activations:
-    return tuple(fields[s](z)) if as_tuple else (fields[s](z[0]),)
+    return rates_of(fields[s], fields[s](z if as_tuple else z[0]), z)
 
 
 def _with_tensors(

@@ -9,62 +9,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from operators import LARGE, assert_near, fourier_step, operator_on, weight
 from torch import Tensor
 
 from anodev2.evolution import ReactionDiffusionAdvection, ShapeError
 from anodev2.usage import UsageError
 from cases import SHAPES
 
-LARGE = [(2, 3, 9, 9), (2, 2, 5, 5, 5), (1, 2, 70), (2, 1, 8, 10)]
-
 kernels = st.lists(st.integers(2, 7), min_size=1, max_size=3)
 layouts = st.sampled_from(["layer", "channel", "filter"])
 durations = st.floats(0.05, 1)
 seeds = st.integers(0, 2**32 - 1)
-
-
-def operator_on(shape, *, seed=None, coefficients="channel", activation=None):
-    """An operator in float64, with coefficients up to about 0.3 if a seed is given."""
-    operator = ReactionDiffusionAdvection(shape, coefficients=coefficients, activation=activation)
-    operator.double()
-    if seed is not None:
-        source = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for p in operator.parameters():
-                p.copy_(0.6 * torch.rand(p.shape, generator=source, dtype=p.dtype) - 0.3)
-    return operator
-
-
-def weight(shape, seed=0) -> Tensor:
-    source = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=source, dtype=torch.float64)
-
-
-def fourier_step(w: Tensor, operator: ReactionDiffusionAdvection, t: float) -> Tensor:
-    """F^-1 exp(t lambda) F w as a complex tensor, written from the paper's formula."""
-    axes = w.ndim - 2
-
-    def spread(coefficient: Tensor) -> Tensor:
-        """One number for each (out, in) pair, constant over the kernel."""
-        missing = 2 - coefficient.ndim
-        return coefficient.reshape(*coefficient.shape, *(1,) * (missing + axes))
-
-    symbol = spread(operator.rho).to(torch.complex128)
-    for a, n in enumerate(w.shape[2:]):
-        k = 2 * pi * torch.fft.fftfreq(n, dtype=torch.float64)
-        paired = k.clone()
-        if n % 2 == 0:
-            paired[n // 2] = 0
-        line = [n if b == a else 1 for b in range(axes)]
-        symbol = symbol - spread(operator.d[..., a]) * (k**2).reshape(line)
-        symbol = symbol + 1j * spread(operator.v[..., a]) * paired.reshape(line)
-    grid = tuple(range(2, w.ndim))
-    return torch.fft.ifftn((t * symbol).exp() * torch.fft.fftn(w, dim=grid), dim=grid)
-
-
-def assert_near(found: Tensor, expected: Tensor, *others: Tensor, within: float = 1e-12):
-    largest = max(x.abs().max().item() for x in (found, expected, *others))
-    assert (found - expected).abs().max().item() <= within * largest
 
 
 @torch.no_grad()

@@ -6,49 +6,32 @@ from math import ceil, floor, log2
 
 import pytest
 import torch
+from adjoints import (
+    all_gradients,
+    exact_block,
+    gaps,
+    gradients,
+    image_field,
+    images,
+    moving_adjoint,
+    moving_block,
+    neural_ode,
+    smooth_field,
+)
 from torch import Tensor, nn
 
-from anodev2 import CoupledODE, configuration_1
+from anodev2 import CoupledODE, configuration_1, configuration_2
 from anodev2.discretization import Steps
 from anodev2.evolution import Frozen, ReactionDiffusionAdvection
 from anodev2.gradient import ContinuousAdjoint
-from anodev2.gradient.adjoint import solver_names
-from anodev2.models.residual import link
+from cases import SOLVERS
 
+LINEAR = partial(ReactionDiffusionAdvection, activation=None)
 every_step_count = pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 10])
 
 
-def images() -> Tensor:
-    return torch.randn(3, 4, 6, 6, generator=torch.Generator().manual_seed(0))
-
-
-def image_field(order: str = "pre") -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(*link(4, order=order), *link(4, order=order))
-
-
-def smooth_field() -> nn.Sequential:
-    torch.manual_seed(1)
-    return nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, 4, 3, padding=1))
-
-
-def exact_block(field: nn.Module, steps: int) -> CoupledODE:
-    """The same discrete program with its exact gradient."""
-    return CoupledODE(field, coupling=configuration_1(steps), evolution=Frozen)
-
-
-def neural_ode(field: nn.Module, steps: int, **settings) -> CoupledODE:
-    block = exact_block(field, steps)
-    block.gradient = ContinuousAdjoint(**settings)
-    return block
-
-
-def gradients(block: nn.Module) -> Tensor:
-    """All gradients of z0 and of the field's parameters, as one vector."""
-    z = images().requires_grad_()
-    values = (z, *block.field.parameters())
-    found = torch.autograd.grad(block(z).square().sum(), values)
-    return torch.cat([g.flatten() for g in found])
+def frozen_adjoint() -> CoupledODE:
+    return neural_ode(smooth_field(), 2)
 
 
 def relative_distance(field: nn.Module, steps: int) -> float:
@@ -127,90 +110,134 @@ def test_at_one_step_the_two_gradients_of_a_nonlinear_field_differ_already():
     assert relative_distance(smooth_field(), 1) > 0.05
 
 
-def moving_block(steps: int, gradient: ContinuousAdjoint | None = None) -> CoupledODE:
-    """A smooth field in float64 whose weights move with a rate."""
-    evolution = partial(ReactionDiffusionAdvection, activation=None)
-    block = CoupledODE(smooth_field(), coupling=configuration_1(steps), evolution=evolution)
-    for p in block.evolution.parameters():
-        nn.init.constant_(p, 0.1)
-    if gradient is not None:
-        block.gradient = gradient
-    return block.double()
+SIGMAS = {"without sigma": None, "with tanh": torch.tanh}
+COUPLINGS = {
+    "configuration_1": configuration_1,
+    "configuration_2": lambda steps: configuration_2(steps + 1, steps),
+}
 
 
-def all_gradients(block: CoupledODE) -> dict[str, Tensor]:
-    block(images().double()).square().sum().backward()
-    return {name: p.grad for name, p in block.named_parameters()}
+def orders_of_agreement(make, steps: tuple[int, ...]) -> dict[str, float]:
+    """With the exact gradients, of z0 and of each parameter, over the last doubling of steps."""
+    apart = []
+    for n in steps:
+        exact = all_gradients(make(n))
+        adjoint = make(n)
+        adjoint.gradient = ContinuousAdjoint()
+        apart.append(gaps(all_gradients(adjoint), exact))
+    coarse, fine = apart[-2:]
+    return {name: log2(coarse[name] / fine[name]) for name in fine}
 
 
-def test_with_moving_weights_gradients_of_w0_and_p_converge_to_the_exact_ones_at_first_order():
-    distances: dict[str, list[float]] = {}
-    for steps in (16, 32, 64):
-        exact = all_gradients(moving_block(steps))
-        found = all_gradients(moving_block(steps, ContinuousAdjoint()))
-        for kind in ("field.0.weight", "evolution.0.weight.d", "evolution.2.weight.rho"):
-            gap = ((found[kind] - exact[kind]).norm() / exact[kind].norm()).item()
-            distances.setdefault(kind, []).append(gap)
-    for errors in distances.values():
-        orders = [log2(coarse / fine) for coarse, fine in pairwise(errors)]
-        assert orders == pytest.approx([1, 1], abs=0.15)
+@pytest.mark.parametrize("coupling", COUPLINGS.values(), ids=COUPLINGS)
+@pytest.mark.parametrize("sigma", SIGMAS.values(), ids=SIGMAS)
+def test_with_moving_weights_all_gradients_converge_to_the_exact_ones_at_first_order(
+    sigma, coupling
+):
+    found = orders_of_agreement(partial(moving_block, sigma=sigma, coupling=coupling), (32, 64))
+    assert found == pytest.approx(dict.fromkeys(found, 1), abs=0.1)
 
 
-@pytest.mark.parametrize("method", [None, *solver_names()])
-def test_every_solver_of_torchdiffeq_comes_near_the_solution_going_forward(method):
-    with torch.no_grad():
-        fine = exact_block(smooth_field(), 400)(images())
-        found = neural_ode(smooth_field(), 20, method=method, rtol=1e-4, atol=1e-4)(images())
-    assert ((found - fine).norm() / fine.norm()).item() < 0.01
+@pytest.mark.parametrize(("solver", "order"), SOLVERS, ids=str)
+def test_with_the_blocks_own_solver_all_gradients_converge_at_its_order(solver, order):
+    found = orders_of_agreement(partial(moving_block, solver=solver), (16, 32))
+    assert found == pytest.approx(dict.fromkeys(found, order), abs=0.1)
 
 
-@pytest.mark.parametrize("method", solver_names())
-def test_every_solver_of_torchdiffeq_comes_near_the_gradient(method):
-    field = smooth_field()
-    fine = gradients(exact_block(field, 200))
-    found = gradients(neural_ode(field, 20, method=method))
-    assert ((found - fine).norm() / fine.norm()).item() < 0.05
+@pytest.mark.parametrize(
+    ("sigma", "coupling"),
+    [
+        (torch.tanh, configuration_1),
+        (torch.tanh, COUPLINGS["configuration_2"]),
+        (None, COUPLINGS["configuration_2"]),
+    ],
+)
+def test_where_theta_is_constant_on_each_step_it_goes_forward_as_direct(sigma, coupling):
+    block, direct = (moving_block(3, sigma, coupling) for _ in range(2))
+    block.gradient = ContinuousAdjoint()
+    z = images().double()
+    torch.testing.assert_close(block(z), direct(z), rtol=1e-14, atol=1e-14)
 
 
-def test_a_tighter_tolerance_takes_more_evaluations():
-    counts = []
-    for tolerance in (1e-2, 1e-5):
-        block = neural_ode(smooth_field(), 2, method="dopri5", rtol=tolerance, atol=tolerance)
-        block(images())
-        counts.append(block.evaluations.forward)
-    assert counts[0] < counts[1]
+both_adjoints = pytest.mark.parametrize("make", [frozen_adjoint, moving_adjoint])
+TRANSFORMS = {
+    "vmap": lambda block, z: torch.func.vmap(block)(z[None]),
+    "grad": lambda block, z: torch.func.grad(lambda x: block(x).sum())(z),
+    "jvp": lambda block, z: torch.func.jvp(block, (z,), (z,)),
+    "second derivatives": lambda block, z: torch.func.hessian(lambda x: block(x).sum())(z),
+}
 
 
-def test_evaluations_are_counted_for_both_passes():
-    block = neural_ode(smooth_field(), 3)
-    block(images()).sum().backward()
-    assert (block.evaluations.forward, block.evaluations.backward) == (3, 3)
-
-
-@pytest.mark.parametrize("name", ["rtol", "atol"])
-def test_a_tolerance_that_is_not_positive_is_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
-        ContinuousAdjoint("dopri5", **{name: 0})
-
-
-def test_transforms_are_refused_by_an_error_that_names_direct():
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@both_adjoints
+def test_a_transform_is_refused_by_an_error_that_names_direct(make, transform):
     with pytest.raises(RuntimeError, match=r"gradient=Direct\(\)"):
-        torch.func.vmap(neural_ode(smooth_field(), 2))(images()[None])
+        transform(make(), images().to(next(make().parameters()).dtype))
 
 
-def test_second_derivatives_are_refused_by_an_error_that_names_direct():
-    z0 = images().requires_grad_()
+@pytest.mark.parametrize("of", ["z0", "field.0.weight", "evolution.0.weight.d"])
+def test_second_derivatives_are_refused_by_an_error_that_names_direct(of):
+    block, z0 = moving_adjoint(), images().double().requires_grad_()
+    tensors = {"z0": z0, **dict(block.named_parameters())}
     with pytest.raises(RuntimeError, match=r"gradient=Direct\(\)"):
-        torch.autograd.grad(neural_ode(smooth_field(), 2)(z0).sum(), z0, create_graph=True)
+        torch.autograd.grad(block(z0).sum(), tensors[of], create_graph=True)
 
 
-def test_a_gradient_of_bfloat16_autocast_comes_near_that_of_float32():
-    found = []
-    for autocast in (False, True):
-        field = smooth_field()
-        z0 = images().requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            z1 = neural_ode(field, 2)(z0)
-        z1.float().square().sum().backward()
-        found.append(z0.grad)
-    assert ((found[1] - found[0]).norm() / found[0].norm()).item() < 0.02
+def apart_in(half: torch.dtype, make) -> float:
+    """The largest relative gap between gradients of a half-precision block and those in float32."""
+    found = all_gradients(make().to(half), images().to(half))
+    exact = all_gradients(make().to(half).float(), images().to(half).float())
+    assert {g.dtype for g in found.values()} == {half}
+    return max(gaps({n: g.float() for n, g in found.items()}, exact).values())
+
+
+HALVES = [(torch.bfloat16, 2**-7), (torch.float16, 2**-10)]
+
+
+@pytest.mark.parametrize(("half", "rounding"), HALVES, ids=str)
+def test_a_block_in_half_precision_has_gradients_of_float32_to_its_rounding(half, rounding):
+    assert apart_in(half, frozen_adjoint) < rounding
+
+
+@pytest.mark.parametrize(("half", "rounding"), HALVES, ids=str)
+def test_moving_weights_in_half_precision_have_gradients_of_float32_to_its_rounding(half, rounding):
+    assert apart_in(half, moving_adjoint) < rounding
+
+
+@both_adjoints
+def test_a_gradient_under_bfloat16_autocast_is_that_of_float32_to_its_rounding(make):
+    exact = all_gradients(make().float(), images())
+    found = all_gradients(make().float(), images(), autocast=True)
+    assert 0 < max(gaps(found, exact).values()) < 2**-6
+
+
+@both_adjoints
+def test_the_sweep_runs_under_the_autocast_of_the_forward_pass(make):
+    block, seen = make().float(), []
+    block.field[0].register_forward_hook(lambda module, args, rate: seen.append(rate.dtype))
+    all_gradients(block, images(), autocast=True)
+    assert seen == [torch.bfloat16] * 4
+
+
+class Halves(nn.Module):
+    """A field on all channels as one on a tuple of two halves of them."""
+
+    def __init__(self, field: nn.Module) -> None:
+        super().__init__()
+        self.whole = field
+
+    def forward(self, z: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.whole(torch.cat(z, 1)).split(2, 1)
+
+
+@pytest.mark.parametrize("evolution", [Frozen, LINEAR])
+def test_a_tuple_of_halves_of_z_has_the_gradients_of_z(evolution):
+    settings = {"coupling": configuration_1(4), "gradient": ContinuousAdjoint()}
+    whole = CoupledODE(smooth_field(), evolution=evolution, **settings).double()
+    halves = CoupledODE(Halves(smooth_field()), evolution=evolution, **settings).double()
+    z, w = (images().double().requires_grad_() for _ in range(2))
+    whole(z).square().sum().backward()
+    sum(part.square().sum() for part in halves(w.split(2, 1))).backward()
+    pairs = zip((z, *whole.parameters()), (w, *halves.parameters()), strict=True)
+    for expected, found in pairs:
+        torch.testing.assert_close(found.grad, expected.grad, rtol=1e-13, atol=1e-13)

@@ -159,6 +159,7 @@ def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(method, st
         ("neural-ode-0", "at least 1"),
         ("anode-rk4", "did you mean 'anode'"),
         ("neural-ode-dopri", "did you mean 'dopri8'"),
+        ("neural-ode-3-rk4-1.2.3", "did you mean 'neural-ode'"),
     ],
 )
 def test_a_method_spelled_wrongly_is_refused_with_what_is_near(method, told):

@@ -9,13 +9,14 @@ the forward pass computed.
 """
 
 from dataclasses import dataclass
+from functools import reduce
 from math import ceil, floor
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anodev2.gradient.program import GradientStrategy, Motion, Program
+from anodev2.gradient.program import GradientStrategy, Motion, Program, State
 from anodev2.gradient.recompute import NEEDS_DIRECT, refuse_transforms
 from anodev2.precision import Precision
 from anodev2.solver import RK4, Activations, Euler, Midpoint, Solver
@@ -83,7 +84,7 @@ class ContinuousAdjoint(GradientStrategy):
         for solution in ends:
             if solution.requires_grad:
                 solution.register_hook(_refuse_second_derivatives)
-        return tuple(x[-1].to(rate.narrow) for x in ends[: len(z0)])
+        return tuple(x[-1].to(dtype) for x, dtype in zip(ends, rate.narrow, strict=False))
 
 
 def solver_names() -> list[str]:
@@ -118,10 +119,10 @@ class _Rate:
         self.program = program
         self.motion = motion
         self.fixed = fixed
-        self.parts = len(z0)
-        self.wide = torch.promote_types(z0[0].dtype, torch.float32)
+        dtypes = [x.dtype for x in z0]
+        self.wide = reduce(torch.promote_types, dtypes, torch.float32)
         autocast = Precision.capture(z0[0].device).enabled
-        self.narrow = self.wide if autocast else z0[0].dtype
+        self.narrow = [self.wide] * len(z0) if autocast else dtypes
         self.step = 0
 
     def parameters(self) -> tuple[Tensor, ...]:
@@ -141,14 +142,18 @@ class _Rate:
 
     def _evaluate(self, t: Tensor, y: Any) -> Any:
         state = (y,) if isinstance(y, Tensor) else y
-        z = tuple(x.to(self.narrow) for x in state[: self.parts])
-        w = dict(zip(self.motion.w0, state[self.parts :], strict=True)) if self.motion else {}
+        parts = len(self.narrow)
+        z = tuple(x.to(dtype) for x, dtype in zip(state[:parts], self.narrow, strict=True))
+        w: State = {}
+        if self.motion:
+            own = zip(self.motion.w0.items(), state[parts:], strict=True)
+            w = {name: value.to(w0.dtype) for (name, w0), value in own}
         tensors = dict(self.program.tensors)
         if self.motion:
             tensors |= {self.motion.keys(self.step, name): value for name, value in w.items()}
         rates = [r.to(self.wide) for r in self.program.rate(self.step, z, tensors)]
         if self.motion:
-            rates += self.motion.velocity(w, t.item()).values()
+            rates += [r.to(self.wide) for r in self.motion.velocity(w, t.item()).values()]
         return rates[0] if isinstance(y, Tensor) else tuple(rates)
 
     def callback_step(self, t: Tensor, y: Any, dt: Any) -> None:

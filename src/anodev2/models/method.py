@@ -70,7 +70,7 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
-NUMBER = r"\d[\d.]*(?:e[+-]?\d+)?"
+NUMBER = r"\d+(?:\.\d*)?(?:e[+-]?\d+)?"
 SPELLED = re.compile(
     rf"(?P<name>anode|neural-ode)(?:-(?P<steps>\d+))?"
     rf"(?:-(?P<solver>[a-z]\w*)(?:-(?P<rtol>{NUMBER})(?:-(?P<atol>{NUMBER}))?)?)?"

@@ -1,0 +1,160 @@
+"""torch.compile of a whole model by `Direct`, and of a field under every strategy.
+
+Whole models are compiled by this file run as a script: the type checks that the tests install
+cannot be traced. `python tests/test_compile.py MODE` trains once, plain or compiled, and prints
+its losses, graphs and peak memory.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from anodev2 import CoupledODE
+from anodev2.gradient import GradientStrategy
+from anodev2.models import build_model
+from cases import STRATEGIES
+
+MODES = {"plain": None, "traced": "aot_eager", "compiled": "inductor"}
+"""Whether and by which backend the model is compiled."""
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
+
+
+class Field(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.convolution(self.norm(z)).tanh()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+@pytest.mark.parametrize("before", [True, False], ids=["before it is built", "afterwards"])
+def test_a_compiled_field_has_the_gradients_of_the_plain_one_without_graph_breaks(
+    before: bool, strategy: GradientStrategy
+) -> None:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    field = Field()
+    plain = CoupledODE(deepcopy(field), gradient=strategy)
+    chosen = torch.compile(field, backend="aot_eager") if before else field
+    compiled = CoupledODE(chosen, gradient=strategy)
+    if not before:
+        compiled.field.compile(backend="aot_eager")
+    z0 = torch.randn(2, 4, 5, 5)
+    for subject in (plain, compiled):
+        subject(z0).square().sum().backward()
+    pairs = zip(compiled.parameters(), plain.parameters(), strict=True)
+    assert all(torch.equal(a.grad, b.grad) for a, b in pairs)
+    counters = torch._dynamo.utils.counters
+    assert (sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]) == (0, 2)
+
+
+def measured(mode: str) -> dict[str, Any]:
+    """What a process of its own finds, whose freed memory goes back to the system."""
+    settings = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, __file__, mode],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Any]:
+    return measured("plain")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, Any]:
+    return measured("compiled")
+
+
+@pytest.mark.slow
+def test_a_traced_model_is_one_graph_without_breaks(plain):
+    found = measured("traced")
+    assert (found["graph breaks"], found["graphs"]) == (0, 1)
+
+
+@pytest.mark.slow
+@compiler
+def test_a_compiled_model_is_one_graph_without_breaks(compiled):
+    assert (compiled["graph breaks"], compiled["graphs"]) == (0, 1)
+
+
+@pytest.mark.slow
+@compiler
+def test_a_compiled_model_has_the_losses_of_the_plain_one_within_bfloat16_rounding(plain, compiled):
+    losses = [torch.tensor(found["losses"]) for found in (compiled, plain)]
+    torch.testing.assert_close(*losses, rtol=2**-8, atol=0)
+
+
+@pytest.mark.slow
+@linux
+@compiler
+def test_a_compiled_model_takes_no_more_memory_than_the_plain_one(plain, compiled):
+    assert compiled["peak"] < 1.05 * plain["peak"]
+
+
+def train(model: nn.Module, *, steps: int, batch: int = 16) -> list[float]:
+    """Steps of SGD on one batch, under autocast."""
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(batch, 3, 32, 32, generator=generator)
+    labels = torch.arange(batch) % 10
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def status(name: str) -> int:
+    """A size of this process in bytes, as the system knows it; 0 where it does not tell."""
+    if sys.platform != "linux":
+        return 0
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+def peak_of(run) -> tuple[Any, int]:
+    """What a call returns, and the most by which it makes this process grow."""
+    before = status("VmRSS")
+    if before:
+        Path("/proc/self/clear_refs").write_text("5")
+    result = run()
+    return result, status("VmHWM") - before
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = build_model("resnet4", method="anodev2-1")
+    backend = MODES[sys.argv[1]]
+    if backend is not None:
+        model.compile(backend=backend)
+    losses = train(model, steps=10)
+    _, peak = peak_of(lambda: train(model, steps=3))
+    counters = torch._dynamo.utils.counters
+    breaks, graphs = sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]
+    print(json.dumps({"losses": losses, "graph breaks": breaks, "graphs": graphs, "peak": peak}))
