@@ -6,12 +6,9 @@ its losses, graphs and peak memory.
 """
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +19,7 @@ from anodev2 import CoupledODE
 from anodev2.gradient import GradientStrategy
 from anodev2.models import build_model
 from cases import STRATEGIES
+from fresh_process import forget_peak, measured, resident
 
 MODES = {"plain": None, "traced": "aot_eager", "compiled": "inductor"}
 """Whether and by which backend the model is compiled."""
@@ -62,33 +60,19 @@ def test_a_compiled_field_has_the_gradients_of_the_plain_one_without_graph_break
     assert (sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]) == (0, 2)
 
 
-def measured(mode: str) -> dict[str, Any]:
-    """What a process of its own finds, whose freed memory goes back to the system."""
-    settings = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, mode],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
 def plain() -> dict[str, Any]:
-    return measured("plain")
+    return measured(__file__, "plain")
 
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, Any]:
-    return measured("compiled")
+    return measured(__file__, "compiled")
 
 
 @pytest.mark.slow
 def test_a_traced_model_is_one_graph_without_breaks(plain):
-    found = measured("traced")
+    found = measured(__file__, "traced")
     assert (found["graph breaks"], found["graphs"]) == (0, 1)
 
 
@@ -129,21 +113,12 @@ def train(model: nn.Module, *, steps: int, batch: int = 16) -> list[float]:
     return losses
 
 
-def status(name: str) -> int:
-    """A size of this process in bytes, as the system knows it; 0 where it does not tell."""
-    if sys.platform != "linux":
-        return 0
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-
 def peak_of(run) -> tuple[Any, int]:
     """What a call returns, and the most by which it makes this process grow."""
-    before = status("VmRSS")
-    if before:
-        Path("/proc/self/clear_refs").write_text("5")
+    before = resident("VmRSS")
+    forget_peak()
     result = run()
-    return result, status("VmHWM") - before
+    return result, resident("VmHWM") - before
 
 
 if __name__ == "__main__":

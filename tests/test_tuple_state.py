@@ -176,9 +176,16 @@ def test_a_field_that_does_not_keep_the_parts_is_refused_with_both_shapes(
         CoupledODE(Returning(change), gradient=strategy)(pair())
 
 
-@pytest.mark.parametrize("change", [lambda fine, coarse: {"fine": fine}, lambda *rates: None])
-def test_a_field_that_returns_no_tensors_is_refused_by_type(change):
-    with pytest.raises(ValueError, match=r"a tensor or a tuple of tensors, not (dict|NoneType)"):
+NO_TENSORS = {
+    "dict": lambda fine, coarse: {"fine": fine},
+    "NoneType": lambda *rates: None,
+    "tuple of Tensor, NoneType": lambda fine, coarse: (fine, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "change"), NO_TENSORS.items(), ids=NO_TENSORS)
+def test_a_field_that_returns_no_tensors_is_refused_by_type(kind, change):
+    with pytest.raises(ValueError, match=f"a tensor or a tuple of tensors, not a {kind}"):
         CoupledODE(Returning(change))(pair())
 
 
@@ -218,3 +225,8 @@ def test_a_materialized_block_takes_a_bare_tensor_for_a_tuple_of_one_as_the_bloc
     block = CoupledODE(Bare())
     z0 = (torch.randn(2, 3, 5, 5),)
     assert torch.equal(block.materialize()(z0)[0], block(z0)[0])
+
+
+def test_an_empty_tuple_is_refused():
+    with pytest.raises(ValueError, match="z0 is an empty tuple"):
+        exchange()(())

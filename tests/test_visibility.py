@@ -5,10 +5,7 @@ Memory is measured by this file run as a script, in a process of its own:
 """
 
 import json
-import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -28,6 +25,7 @@ from anodev2.models import build_model
 from anodev2.models.residual import link
 from anodev2.solver import RK4
 from cases import STRATEGIES
+from fresh_process import forget_peak, measured, resident
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 MEASURED = {
@@ -129,15 +127,7 @@ def test_the_memory_report_prints_megabytes_and_states():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("strategy", MEASURED)
 def test_the_memory_report_is_what_the_system_sees_within_a_tenth(strategy):
-    settings = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, __file__, strategy],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = measured(__file__, strategy)
     assert found["peak"] == pytest.approx(found["reported peak"], rel=0.1)
     assert found["kept and z1"] == pytest.approx(found["reported kept and z1"], rel=0.1)
 
@@ -246,12 +236,6 @@ def test_the_check_is_off_by_default_and_can_be_taken_off():
         subject(images() * torch.nan)
 
 
-def resident(name: str) -> int:
-    """A size of this process in bytes, as the system knows it."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(name))
-
-
 if __name__ == "__main__":
     torch.set_num_threads(1)
     field = build_model("resnet4", method="anodev2-1")[3].field
@@ -262,7 +246,7 @@ if __name__ == "__main__":
         subject.zero_grad()
         z0.grad = None
         before = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
+        forget_peak()
         z1 = subject(z0)
         kept = resident("VmRSS") - before
         z1.backward(torch.ones_like(z1))

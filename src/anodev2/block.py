@@ -21,11 +21,11 @@ from anodev2.field import Choice, operators
 from anodev2.footprint import MemoryReport, measure_memory
 from anodev2.gradient import Direct, Evaluations, GradientStrategy, Program
 from anodev2.gradient.program import Motion
-from anodev2.materialized import MaterializedODE, State
+from anodev2.materialized import MaterializedODE
 from anodev2.memory import Dirac, MemoryKernel
 from anodev2.precision import Precision
 from anodev2.skeleton import skeleton, step_copies
-from anodev2.solver import Euler, Solver
+from anodev2.solver import Euler, Solver, Z
 from anodev2.usage import UsageError
 
 
@@ -45,7 +45,8 @@ class CoupledODE(nn.Module):
         field: any module z -> dz/dt of the same shape, used unmodified.
         residual: the field is a module F that contains its shortcut, so f = F - identity.
         coupling: the time grids and which theta each step reads.
-        evolution: q, called with the shape of each evolved weight, in the order of names.
+        evolution: q, called with the shape of each evolved weight, in the order of names; what an
+            operator is set to, parameters and buffers aside, is read once.
         memory: K; Dirac if None.
         solver: one-step method for z.
         gradient: how to differentiate and what to keep for it.
@@ -90,9 +91,7 @@ class CoupledODE(nn.Module):
         self.memory = Dirac() if memory is None else memory
         self._evolved = tuple(moving)
         self._reads = coupling.reads(solver.tableau.c)
-        self._trajectory = Trajectory(
-            moving, self.memory, w_steps=self._reads.w_steps, points=self._reads.distinct
-        )
+        self._trajectory = self._new_trajectory()
         self.evaluations = Evaluations()
         self.check_finite: str | None = None
         twice = set(moving) & {n for step in self.norms for n, _ in step.named_parameters()}
@@ -112,7 +111,7 @@ class CoupledODE(nn.Module):
         """The distinct times at which theta is read, in order."""
         return tuple(point / self._reads.w_steps for point in self._reads.distinct)
 
-    def forward(self, z0: State) -> State:
+    def forward(self, z0: Z) -> Z:
         """Solve the coupled system.
 
         Args:
@@ -129,6 +128,8 @@ class CoupledODE(nn.Module):
         """
         as_tuple = not isinstance(z0, Tensor)
         z = tuple(z0) if as_tuple else (z0,)
+        if not z:
+            raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
         program = self._program(Precision.capture(z[0].device), as_tuple)
         self.evaluations = program.evaluations
         z1 = self.gradient.solve(program, z)
@@ -157,7 +158,7 @@ class CoupledODE(nn.Module):
             residual=self.residual,
         )
 
-    def memory_report(self, z0: State) -> MemoryReport:
+    def memory_report(self, z0: Z) -> MemoryReport:
         """What the gradient strategy keeps for such a z0, in bytes.
 
         Measured by a forward and a backward pass of a copy of the block, under the autocast
@@ -221,7 +222,18 @@ class CoupledODE(nn.Module):
         return buffers
 
     def _theta(self) -> dict[str, list[Tensor]]:
+        operators = (self._operator(name) for name in self._evolved)
+        if not self._trajectory.consists_of(*operators, self.memory):  # some were replaced
+            self._trajectory = self._new_trajectory()
         return self._trajectory.solve(self._w0())
+
+    def _new_trajectory(self) -> Trajectory:
+        return Trajectory(
+            {name: self._operator(name) for name in self._evolved},
+            self.memory,
+            w_steps=self._reads.w_steps,
+            points=self._reads.distinct,
+        )
 
     def _w0(self) -> dict[str, Tensor]:
         w0 = dict(self.field.named_parameters())

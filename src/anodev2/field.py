@@ -95,7 +95,10 @@ def _as_tuple(value: object) -> Activations:
         return (value,)
     if isinstance(value, tuple | list) and all(isinstance(part, Tensor) for part in value):
         return tuple(value)
-    raise UsageError(f"a field returns a tensor or a tuple of tensors, not {type(value).__name__}")
+    kind = type(value).__name__
+    if isinstance(value, tuple | list):
+        kind += " of " + ", ".join(type(part).__name__ for part in value)
+    raise UsageError(f"a field returns a tensor or a tuple of tensors, not a {kind}")
 
 
 def _shapes(z: Activations) -> str:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from anodev2.solver import Z
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,7 @@ class MemoryReport:
         return f"keeps {kept}, peak {peak}; a state is {self.state / 1e6:.1f} MB"
 
 
-def measure_memory(
-    block: nn.Module, z0: Float[Tensor, "..."] | tuple[Float[Tensor, "..."], ...]
-) -> MemoryReport:
+def measure_memory(block: nn.Module, z0: Z) -> MemoryReport:
     """Run a copy of the block forward and backward, and count the bytes of live tensors."""
     copy = deepcopy(block)
     parts = (z0,) if isinstance(z0, Tensor) else tuple(z0)

@@ -4,14 +4,10 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from anodev2.field import rates_of
-from anodev2.solver import Activations, Solver
-
-State = Float[Tensor, "..."] | tuple[Float[Tensor, "..."], ...]
-"""z, as a user gives it: one tensor, or a tuple for a field that acts on one."""
+from anodev2.solver import Activations, Solver, Z
 
 
 class MaterializedODE(nn.Module):
@@ -52,7 +48,7 @@ class MaterializedODE(nn.Module):
         for container in (self, self.steps, *self.steps):
             container.training = field.training
 
-    def forward(self, z0: State) -> State:
+    def forward(self, z0: Z) -> Z:
         """z(1) from z(0), as the block computes it."""
         as_tuple = not isinstance(z0, Tensor)
         z = tuple(z0) if as_tuple else (z0,)

@@ -19,7 +19,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 Activations = tuple[Tensor, ...]
-"""z: one tensor, or as many as the field acts on."""
+"""z inside a block: as many tensors as the field acts on, often one."""
+
+Z = Float[Tensor, "..."] | tuple[Float[Tensor, "..."], ...]
+"""z as a user gives it: one tensor, or a tuple for a field that acts on one."""
 
 
 @dataclass(frozen=True)

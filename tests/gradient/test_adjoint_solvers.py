@@ -11,7 +11,7 @@ from torchdiffeq import odeint_adjoint
 from anodev2 import CoupledODE
 from anodev2.gradient import ContinuousAdjoint
 from anodev2.gradient.adjoint import solver_names
-from anodev2.solver import RK4, Midpoint
+from anodev2.solver import RK4, Euler, Midpoint, Solver, Tableau
 
 FIXED = {"euler": 1, "midpoint": 2, "heun2": 2, "heun3": 3, "rk4": 4} | dict.fromkeys(
     ("explicit_adams", "implicit_adams", "fixed_adams"), 3
@@ -102,3 +102,17 @@ def test_a_tolerance_that_is_not_positive_is_refused(value, name):
 def test_an_unknown_solver_is_refused_with_the_nearest_one(given, nearest):
     with pytest.raises(ValueError, match=f"unknown torchdiffeq solver .* mean {nearest!r}"):
         ContinuousAdjoint(given)
+
+
+class Own(Solver):
+    """Euler under a name that torchdiffeq does not know."""
+
+    @property
+    def tableau(self) -> Tableau:
+        return Euler().tableau
+
+
+def test_a_solver_that_torchdiffeq_does_not_have_is_refused_with_what_to_name_instead():
+    block = CoupledODE(nn.Conv2d(2, 2, 3, padding=1), solver=Own(), gradient=ContinuousAdjoint())
+    with pytest.raises(ValueError, match=r"as in ContinuousAdjoint\('euler'\)"):
+        block(torch.randn(1, 2, 4, 4))

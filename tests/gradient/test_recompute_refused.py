@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
-from twins import RECOMPUTING, convolution, coupled, images, resnet_field, twin
+from twins import RECOMPUTING, Failing, convolution, coupled, images, twin
 
 from anodev2 import CoupledODE
 from anodev2.gradient import Binomial, Checkpoint, GradientStrategy
@@ -145,21 +145,6 @@ def test_less_than_one_segment_or_slot_is_refused_with_the_number_given(
 ) -> None:
     with pytest.raises(ValueError, match=f"at least 1, got {count}"):
         kind(count)
-
-
-class Failing(nn.Module):
-    """The field of the small block, which fails at its evaluation of number `at`."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.inner = resnet_field(channels=4)
-        self.left = at
-
-    def forward(self, z: Tensor) -> Tensor:
-        self.left -= 1
-        if self.left == 0:
-            raise ArithmeticError("the field failed")
-        return self.inner(z)
 
 
 def surroundings(block: CoupledODE) -> tuple[object, ...]:

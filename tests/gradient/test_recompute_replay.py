@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from twins import (
     RECOMPUTING,
     STEPS,
+    Failing,
     convolution,
     cotangent,
     coupled,
@@ -191,26 +192,9 @@ def test_two_backward_passes_that_take_turns_are_equal_to_the_bit(
     for block in (direct, again):
         torch.manual_seed(3)
         first, second = block(images(4)), block(images(4, seed=5))
-        middle = convolution()
-        del middle
         first.register_hook(lambda g, other=second: other.backward(cotangent(other)))
         first.backward(cotangent(first))
     assert not differing(gradients(again), gradients(direct))
-
-
-class Failing(nn.Module):
-    """The field of the small block, which fails at its evaluation of number `at` alone."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.inner = resnet_field(channels=4)
-        self.left = at
-
-    def forward(self, z: Tensor) -> Tensor:
-        self.left -= 1
-        if self.left == 0:
-            raise ArithmeticError("the field failed")
-        return self.inner(z)
 
 
 @recomputing

@@ -29,6 +29,21 @@ def resnet_field(*, order: str = "pre", dropout: float = 0.2, channels: int = 16
     )
 
 
+class Failing(nn.Module):
+    """The field of the small block, which fails at its evaluation of number `at` alone."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.inner = resnet_field(channels=4)
+        self.left = at
+
+    def forward(self, z: Tensor) -> Tensor:
+        self.left -= 1
+        if self.left == 0:
+            raise ArithmeticError("the field failed")
+        return self.inner(z)
+
+
 def convolution(channels: int = 4, *, bias: bool = False) -> nn.Conv2d:
     return nn.Conv2d(channels, channels, 3, padding=1, bias=bias)
 

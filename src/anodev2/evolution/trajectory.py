@@ -38,11 +38,17 @@ class Trajectory:
         w_steps: int,
         points: Sequence[int],
     ) -> None:
+        self.parts = (*evolutions.values(), memory)
         self.solutions = {
             name: _Solution(evolution, memory, w_steps=w_steps, points=points)
             for name, evolution in evolutions.items()
         }
         self.kinds = {name: _kind(evolution) or name for name, evolution in evolutions.items()}
+
+    def consists_of(self, *parts: nn.Module) -> bool:
+        """Whether these are its operators and memory kernel, in order."""
+        pairs = zip(self.parts, parts, strict=True)
+        return all(mine is given for mine, given in pairs)
 
     def solve(self, weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
         """Solve dw/dt = q(w; p) and apply the memory kernel.

@@ -63,12 +63,18 @@ class ContinuousAdjoint(GradientStrategy):
             check_choice("torchdiffeq solver", self.method, solver_names())
 
     def solve(self, program: Program, z0: Activations) -> Activations:
+        solvers = _torchdiffeq_solvers()
         from torchdiffeq import odeint_adjoint
 
         motion = program.motion()
         refuse_transforms((*z0, *program.tensors.values()))
-        method = self.method or SAME[type(program.solver)]
-        rate = _Rate(program, motion, z0, fixed=_has_fixed_steps(method))
+        method = self.method or SAME.get(type(program.solver))
+        if method is None:
+            raise UsageError(
+                f"torchdiffeq has no {program.solver}: name one of its solvers, as in "
+                "ContinuousAdjoint('euler')"
+            )
+        rate = _Rate(program, motion, z0, fixed=_has_fixed_steps(solvers[method]))
         start = (*(x.to(rate.wide) for x in z0), *(motion.w0.values() if motion else ()))
         end: Any = odeint_adjoint(
             rate,
@@ -89,16 +95,23 @@ class ContinuousAdjoint(GradientStrategy):
 
 def solver_names() -> list[str]:
     """Names of torchdiffeq's solvers; but for SciPy's, which has no gradient."""
-    from torchdiffeq._impl.odeint import SOLVERS
-
-    return [name for name in SOLVERS if name != "scipy_solver"]
+    return [name for name in _torchdiffeq_solvers() if name != "scipy_solver"]
 
 
-def _has_fixed_steps(method: str) -> bool:
-    from torchdiffeq._impl.odeint import SOLVERS
+def _torchdiffeq_solvers() -> dict[str, type]:
+    try:
+        from torchdiffeq._impl.odeint import SOLVERS
+    except ImportError as error:
+        raise ImportError(
+            "the continuous adjoint needs torchdiffeq: pip install 'anodev2[train]'"
+        ) from error
+    return dict(SOLVERS)
+
+
+def _has_fixed_steps(solver: type) -> bool:
     from torchdiffeq._impl.solvers import FixedGridODESolver
 
-    return issubclass(SOLVERS[method], FixedGridODESolver)
+    return issubclass(solver, FixedGridODESolver)
 
 
 def _refuse_second_derivatives(gradient: Tensor) -> None:
