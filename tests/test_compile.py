@@ -17,12 +17,14 @@ from torch import Tensor, nn
 
 from anodev2 import CoupledODE
 from anodev2.gradient import GradientStrategy
+from anodev2.gradient.recompute import Recomputing
 from anodev2.models import build_model
 from cases import STRATEGIES
 from fresh_process import forget_peak, measured, resident
 
 MODES = {"plain": None, "traced": "aot_eager", "compiled": "inductor"}
 """Whether and by which backend the model is compiled."""
+RECOMPUTING = [s for s in STRATEGIES if isinstance(s, Recomputing)]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 
@@ -58,6 +60,18 @@ def test_a_compiled_field_has_the_gradients_of_the_plain_one_without_graph_break
     assert all(torch.equal(a.grad, b.grad) for a, b in pairs)
     counters = torch._dynamo.utils.counters
     assert (sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"]) == (0, 2)
+
+
+@pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
+def test_what_a_replay_does_is_not_compiled_along_with_a_field(strategy: GradientStrategy) -> None:
+    """torch traces what runs inside a Sequential that it was asked to compile, not itself."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    field = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding=1), nn.Tanh())
+    block = CoupledODE(field, gradient=strategy)
+    block.field.compile(backend="eager")
+    block(torch.randn(2, 4, 5, 5)).square().sum().backward()
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
 
 
 @pytest.fixture(scope="module")

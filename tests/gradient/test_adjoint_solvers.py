@@ -1,6 +1,6 @@
 """The continuous adjoint by every solver of torchdiffeq, and its tolerances."""
 
-from math import log2
+from math import ceil, floor, log2
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from torchdiffeq import odeint_adjoint
 
 from anodev2 import CoupledODE
 from anodev2.gradient import ContinuousAdjoint
-from anodev2.gradient.adjoint import solver_names
+from anodev2.gradient.adjoint import _Rate, solver_names
 from anodev2.solver import RK4, Euler, Midpoint, Solver, Tableau
 
 FIXED = {"euler": 1, "midpoint": 2, "heun2": 2, "heun3": 3, "rk4": 4} | dict.fromkeys(
@@ -116,3 +116,20 @@ def test_a_solver_that_torchdiffeq_does_not_have_is_refused_with_what_to_name_in
     block = CoupledODE(nn.Conv2d(2, 2, 3, padding=1), solver=Own(), gradient=ContinuousAdjoint())
     with pytest.raises(ValueError, match=r"as in ContinuousAdjoint\('euler'\)"):
         block(torch.randn(1, 2, 4, 4))
+
+
+def test_a_solver_that_chooses_its_steps_has_the_norms_of_its_time_in_both_directions(monkeypatch):
+    seen: list[tuple[float, bool, int]] = []
+    call = _Rate.__call__
+
+    def watch(self: _Rate, t: Tensor, y: Tensor) -> Tensor:
+        rate = call(self, t, y)
+        seen.append((t.item(), torch.is_grad_enabled(), self.step))
+        return rate
+
+    monkeypatch.setattr(_Rate, "__call__", watch)
+    block = neural_ode(smooth_field(), 4, method="dopri5", rtol=1e-5, atol=1e-5)
+    block(images()).sum().backward()
+    within = [(4 * t, back, i) for t, back, i in seen if (4 * t) % 1 > 1e-3]
+    assert {back for _, back, _ in within} == {True, False}
+    assert all(i == (ceil(t) - 1 if back else floor(t)) for t, back, i in within)
