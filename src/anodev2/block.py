@@ -16,17 +16,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from anodev2.coupling import Coupling, configuration_1
 from anodev2.discretization import Layout, Steps, layouts, theta_key
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
-from anodev2.evolution.trajectory import Trajectory
-from anodev2.field import Choice, operators
+from anodev2.evolution.trajectory import Path, Trajectory
+from anodev2.field import Choice, initial_weights, operators
 from anodev2.footprint import MemoryReport, measure_memory
 from anodev2.gradient import Direct, Evaluations, GradientStrategy, Program
 from anodev2.gradient.program import Motion
 from anodev2.materialized import MaterializedODE
 from anodev2.memory import Dirac, MemoryKernel
 from anodev2.precision import Precision
+from anodev2.regularization import LastPaths, Regularization
 from anodev2.skeleton import skeleton, step_copies
 from anodev2.solver import Euler, Solver, Z
-from anodev2.usage import UsageError
+from anodev2.usage import UsageError, check_kind
 
 
 class CoupledODE(nn.Module):
@@ -54,6 +55,7 @@ class CoupledODE(nn.Module):
             parameter; None takes the convolution and linear weights that the evolution
             accepts.
         per_step: module types of which every z-step owns a copy; () shares them.
+        regularize: R(w0, p), which `regularization()` gives and the loss is to add.
 
     Raises:
         ValueError: a name that the field has not, a weight that the evolution refuses, or
@@ -77,9 +79,14 @@ class CoupledODE(nn.Module):
         gradient: GradientStrategy = Direct(),
         evolve: Choice | None = None,
         per_step: tuple[type[nn.Module], ...] = (_BatchNorm,),
+        regularize: Regularization = Regularization(),
     ) -> None:
         super().__init__()
-        _check_kinds(field=field, coupling=coupling, solver=solver, gradient=gradient)
+        check_kind("field", field, nn.Module, "nn.Tanh()")
+        check_kind("coupling", coupling, Coupling, "configuration_1(steps=5)")
+        check_kind("solver", solver, Solver, "Euler()")
+        check_kind("gradient", gradient, GradientStrategy, "Direct()")
+        check_kind("regularize", regularize, Regularization, "Regularization(path=0.01)")
         self.field = field
         self.residual = residual
         self.coupling = coupling
@@ -92,6 +99,8 @@ class CoupledODE(nn.Module):
         self._evolved = tuple(moving)
         self._reads = coupling.reads(solver.tableau.c)
         self._trajectory = self._new_trajectory()
+        self.regularize = regularize
+        self._last = LastPaths()
         self.evaluations = Evaluations()
         self.check_finite: str | None = None
         twice = set(moving) & {n for step in self.norms for n, _ in step.named_parameters()}
@@ -135,12 +144,33 @@ class CoupledODE(nn.Module):
         z1 = self.gradient.solve(program, z)
         return z1 if as_tuple else z1[0]
 
-    def weight_trajectory(self) -> dict[str, Float[Tensor, "reads ..."]]:
-        """theta at each of `read_times`, as {parameter name: tensor (reads, *shape)}.
+    def weight_trajectory(
+        self, times: Sequence[float] | None = None
+    ) -> dict[str, Float[Tensor, "times ..."]]:
+        """theta at some times, as {parameter name: tensor (times, *shape)}.
 
         Differentiable in w0, p and the memory kernel's parameters.
+
+        Args:
+            times: in ascending order, on the grid of w; None takes `read_times`.
+
+        Raises:
+            ValueError: a time that is not on the grid.
         """
-        return {f"field.{name}": torch.stack(theta) for name, theta in self._theta().items()}
+        trajectory = self._new_trajectory(None if times is None else self._points(times))
+        paths = trajectory.solve(initial_weights(self.field, self._evolved))
+        return {f"field.{name}": torch.stack(path.theta) for name, path in paths.items()}
+
+    def regularization(self) -> Float[Tensor, ""]:
+        """R(w0, p) as `regularize` says, from the weights' paths of the latest forward pass.
+
+        Differentiable in w0 and p; add it to the loss before the backward pass. A second call
+        solves the evolution ODE anew.
+        """
+        paths, self._last.paths = self._last.paths or self._paths(), None
+        state = self.regularize.of_state(paths.values())
+        p = self.regularize.of_parameters(self.evolution.parameters())
+        return state + p.to(state.device)
 
     @torch.no_grad()
     def materialize(self) -> MaterializedODE:
@@ -206,10 +236,13 @@ class CoupledODE(nn.Module):
     def _read(self) -> dict[str, Tensor]:
         """Everything differentiable that the steps read: theta, norms, other parameters."""
         points = self._reads.distinct
+        paths = self._paths()
+        if self.regularize != Regularization():
+            self._last.paths = paths
         reads = {
             theta_key(point, name): value
-            for name, theta in self._theta().items()
-            for point, value in zip(points, theta, strict=True)
+            for name, path in paths.items()
+            for point, value in zip(points, path.theta, strict=True)
         }
         rest = {f"field.{n}": p for n, p in self.field.named_parameters() if n not in self._evolved}
         return reads | rest | {f"norms.{n}": p for n, p in self.norms.named_parameters()}
@@ -221,28 +254,29 @@ class CoupledODE(nn.Module):
             buffers |= {f"norms.{i}.{n}": b for n, b in copy.named_buffers()}
         return buffers
 
-    def _theta(self) -> dict[str, list[Tensor]]:
+    def _paths(self) -> dict[str, Path]:
         operators = (self._operator(name) for name in self._evolved)
         if not self._trajectory.consists_of(*operators, self.memory):  # some were replaced
             self._trajectory = self._new_trajectory()
-        return self._trajectory.solve(self._w0())
+        return self._trajectory.solve(initial_weights(self.field, self._evolved))
 
-    def _new_trajectory(self) -> Trajectory:
+    def _points(self, times: Sequence[float]) -> list[int]:
+        """The points of the w-grid at these times."""
+        grid = Coupling(len(times), self._reads.w_steps, tuple(times))
+        return [point for (point,) in grid.reads(Euler().tableau.c).index]
+
+    def _new_trajectory(self, points: Sequence[int] | None = None) -> Trajectory:
         return Trajectory(
             {name: self._operator(name) for name in self._evolved},
             self.memory,
             w_steps=self._reads.w_steps,
-            points=self._reads.distinct,
+            points=self._reads.distinct if points is None else points,
         )
-
-    def _w0(self) -> dict[str, Tensor]:
-        w0 = dict(self.field.named_parameters())
-        return {name: w0[name] for name in self._evolved}
 
     def _motion(self) -> Motion | None:
         """The weights in continuous time, if every one has a rate and is read as it is then."""
         q = {name: self._operator(name) for name in self._evolved}
-        w0 = self._w0()
+        w0 = initial_weights(self.field, self._evolved)
 
         def velocity(w: dict[str, Tensor], t: float) -> dict[str, Tensor]:
             rates = {name: operator.velocity(w[name], t) for name, operator in q.items()}
@@ -262,21 +296,3 @@ class CoupledODE(nn.Module):
         operator = self.evolution.get_submodule(name)
         assert isinstance(operator, Evolution)
         return operator
-
-
-KINDS: dict[str, tuple[type, str]] = {
-    "field": (nn.Module, "nn.Tanh()"),
-    "coupling": (Coupling, "configuration_1(steps=5)"),
-    "solver": (Solver, "Euler()"),
-    "gradient": (GradientStrategy, "Direct()"),
-}
-"""What the arguments of a block must be instances of, with an example."""
-
-
-def _check_kinds(**given: object) -> None:
-    for name, value in given.items():
-        kind, example = KINDS[name]
-        if not isinstance(value, kind):
-            raise TypeError(
-                f"{name} must be an object of {kind.__name__}, such as {example}; got {value!r}"
-            )

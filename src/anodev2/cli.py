@@ -7,6 +7,7 @@ error. Heavy imports wait until a command runs, so that help is there at once.
 
 import re
 import sys
+from argparse import RawDescriptionHelpFormatter
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib.metadata import version
@@ -14,7 +15,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, DefaultHelpFormatter, Namespace
 
 from anodev2.experiment.failure import RunFailure
 from anodev2.usage import UsageError
@@ -29,6 +30,10 @@ def train(
     out: Path = Path("out"),
     order: str = "pre",
     precision: str = "auto",
+    evolution: str = "rda",
+    memory: str = "dirac",
+    regularization: str = "none",
+    p_rate: float = 1.0,
     resume: bool = False,
 ) -> int:
     """Train one network.
@@ -43,6 +48,10 @@ def train(
         out: folder that the run's own folder is made in
         order: pre (norm and ReLU before each convolution) or post (after it)
         precision: float32, bfloat16 or auto, bfloat16 where this machine has it in hardware
+        evolution: q, how the weights of anodev2-1 and anodev2-2 move; see below
+        memory: K, what theta remembers of w; see below
+        regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
+        p_rate: factor on the learning rate for the numbers that move the weights
         resume: continue the run that is in the folder
     """
     from anodev2.experiment.run import run_config, train_run
@@ -55,6 +64,10 @@ def train(
         epochs=epochs,
         seed=seed,
         precision=precision,
+        evolution=evolution,
+        memory=memory,
+        regularization=regularization,
+        p_rate=p_rate,
     )
     result = train_run(config, out, resume=resume)
     folder = out / "runs" / config.name
@@ -71,6 +84,10 @@ def compare(
     out: Path = Path("out"),
     order: str = "pre",
     precision: str = "auto",
+    evolutions: str = "rda",
+    memory: str = "dirac",
+    regularization: str = "none",
+    p_rates: str = "1",
 ) -> int:
     """Train methods under one recipe and report them side by side; finished runs are kept.
 
@@ -84,6 +101,10 @@ def compare(
         out: folder of the runs and of report.md
         order: pre (norm and ReLU before each convolution) or post (after it)
         precision: float32, bfloat16 or auto, bfloat16 where this machine has it in hardware
+        evolutions: separated by commas, one run of each method that moves for each; see below
+        memory: K, what theta remembers of w; see below
+        regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
+        p_rates: factors on the learning rate of p, separated by commas, one run for each
     """
     from anodev2.experiment.compare import compare_methods
 
@@ -96,7 +117,38 @@ def compare(
         out=out,
         order=order,
         precision=precision,
+        evolutions=evolutions.split(","),
+        memory=memory,
+        regularization=regularization,
+        p_rates=p_rates.split(","),
     )
+
+
+WAYS = """\
+evolutions, each with its options as in linear:form=skew, and compression=FACTOR with any:
+  rda               reaction-diffusion-advection of kernels
+                    (coefficients=channel|layer|filter|point, activation=tanh|none|sin|relu,
+                    solver=none|euler|midpoint|rk4; none is the paper's split step)
+  linear            dw/dt = A w (form=dense|skew|low-rank, rank=2)
+  network           a small network of each filter (hidden=16, activation=tanh, solver=euler)
+  coordinate        a pattern-producing network of coordinates and time (hidden=12, solver=euler)
+  piecewise-linear  a path through learned weights at knots (intervals=4)
+  legendre          a path in Legendre polynomials of time (degree=3)
+  fourier           a path in sines and cosines of time (frequencies=2)
+  frozen            weights at rest
+  package.Class     a subclass of anodev2.evolution.Evolution of your own
+
+memory kernels; normalize=false with all but dirac is the raw integral:
+  dirac             theta = w
+  exponential       rate exp(-rate tau) (rate=5.0, learn=false)
+  gaussian          half a bell (width=0.2, learn=false)
+  uniform           the mean over a window (window=0.4)
+  learned           a number for each lag of the w-grid (lags=5)
+"""
+
+
+class Formatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
+    """Keeps the lines of the list above."""
 
 
 COMMANDS: dict[str, Callable[..., int]] = {"train": train, "compare": compare}
@@ -151,7 +203,7 @@ def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
     commands = parser.add_subcommands(dest="command")
     for name, function in COMMANDS.items():
         summary = (function.__doc__ or "").splitlines()[0]
-        sub = OneLineParser(description=summary)
+        sub = OneLineParser(description=summary, epilog=WAYS, formatter_class=Formatter)
         sub.add_argument("--config", action="config", help="YAML file with any of these options")
         sub.add_function_arguments(function, as_group=False, skip={"resume"})
         if name == "train":

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import ParametrizationList
 
-from anodev2.evolution import Evolution, ShapeError
+from anodev2.evolution import CompressedState, Evolution, ShapeError
 from anodev2.solver import Activations
 from anodev2.usage import UsageError, check_choice
 
@@ -134,12 +135,16 @@ def operators(
             accepts.
     """
     parameters = dict(field.named_parameters())
+    shapes = {
+        name: parameter.shape if (state := _state(field, name)) is None else state.shape
+        for name, parameter in parameters.items()
+    }
     if evolve is None:
         accepted = {}
         reason = "it has none"
         for name in _weights(field):
             try:
-                accepted[name] = evolution(parameters[name].shape)
+                accepted[name] = evolution(shapes[name])
             except ShapeError as error:
                 reason = str(error)
         if not accepted:
@@ -157,16 +162,34 @@ def operators(
         chosen = list(dict.fromkeys(evolve))
     for name in chosen:
         check_choice(f"parameter of {type(field).__name__}", name, parameters)
-    return {name: evolution(parameters[name].shape) for name in chosen}
+    return {name: evolution(shapes[name]) for name in chosen}
+
+
+def initial_weights(field: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
+    """w0 by name: the field's parameters, written out where they are a `CompressedState`."""
+    parameters = dict(field.named_parameters())
+    states = {name: _state(field, name) for name in names}
+    return {n: parameters[n] if s is None else s(parameters[n]) for n, s in states.items()}
+
+
+def _state(field: nn.Module, name: str) -> CompressedState | None:
+    """What makes a weight of a parameter that holds its modes; None for any other."""
+    path, _, leaf = name.rpartition(".")
+    owner = field.get_submodule(path)
+    if not isinstance(owner, ParametrizationList) or leaf != "original":
+        return None
+    return owner[0] if isinstance(owner[0], CompressedState) else None
 
 
 def _weights(field: nn.Module) -> list[str]:
-    """Names of the convolution and linear weights, or of what parametrizes them."""
-    names = []
+    """Names of the convolution, linear and attention weights, or of what parametrizes them."""
+    names: list[str] = []
     for path, module in field.named_modules():
+        own = dict(module.named_parameters())
+        if isinstance(module, nn.MultiheadAttention):
+            names += [f"{path}.{n}" if path else n for n in own if n.endswith("proj_weight")]
         if not isinstance(module, (_ConvNd, nn.Linear)):
             continue
-        own = dict(module.named_parameters())
         originals = [name for name in own if name.startswith("parametrizations.weight.")]
         largest = max(originals, key=lambda name: own[name].numel(), default="weight")
         names.append(f"{path}.{largest}" if path else largest)

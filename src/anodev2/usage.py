@@ -17,6 +17,14 @@ def check_count(what: str, given: int) -> None:
         raise UsageError(f"{what} must be at least 1, got {given}")
 
 
+def check_kind(what: str, given: object, kind: type, example: str) -> None:
+    """Raise a TypeError unless `given` is an object of this kind."""
+    if not isinstance(given, kind):
+        raise TypeError(
+            f"{what} must be an object of {kind.__name__}, such as {example}; got {given!r}"
+        )
+
+
 def check_choice(what: str, given: str, valid: Iterable[str]) -> None:
     """Raise a UsageError that names the nearest valid choice unless `given` is in `valid`."""
     choices = list(valid)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from anodev2.solver import Solver
 from anodev2.usage import UsageError
 
 Step = Callable[[Tensor, float], Tensor]
@@ -41,7 +42,7 @@ class Evolution(nn.Module, ABC):
         """dw/dt = q(w; p) at w and t, of the weight's shape.
 
         None, as here, for an evolution that is a map from step to step and has no rate, or
-        does not move; only the continuous adjoint asks.
+        does not move; the continuous adjoint and the continuous optimality system ask.
         """
         return None
 
@@ -65,3 +66,24 @@ class Evolution(nn.Module, ABC):
             dt: length of the step.
         """
         return None
+
+
+def integrate(
+    solver: Solver,
+    rate: Callable[[Tensor, float], Tensor],
+    w: Float[Tensor, "*shape"],
+    t: float,
+    dt: float,
+) -> Float[Tensor, "*shape"]:
+    """w(t + dt) by one step of a solver.
+
+    Args:
+        solver: a one-step method.
+        rate: dw/dt at w and t.
+        w: w(t).
+        t: time at the start of the step.
+        dt: length of the step.
+    """
+    nodes = [float(c) for c in solver.tableau.c]
+    (end,) = solver.step((w,), dt, lambda s, x: (rate(x[0], t + nodes[s] * dt),), residual=False)
+    return end

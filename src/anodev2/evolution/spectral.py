@@ -1,14 +1,16 @@
-"""Fourier modes of a kernel's grid: operators that are diagonal there, as real matrices.
+"""Operators on a kernel's grid, whose axes are periodic with unit spacing, as real matrices.
 
-The grid is periodic with unit spacing, and k = 2 pi fftfreq(n). For kernels this small a
-transform, a multiplication and the inverse transform are one dense real matrix
+Where the coefficients are the same at every point an operator is diagonal in Fourier space, with
+k = 2 pi fftfreq(n). For kernels this small a transform, a multiplication and the inverse
+transform are one dense real matrix
 
     F^-1 diag(s) F,        s = a function of the symbol lambda(k).
 
-Wave numbers and phases are tables of a buffer's bits rather than of its values, because a
-module's `.to(dtype)` must not round them; there is one for each precision.
+Where every point has coefficients of its own the generator is a dense matrix, and its
+exponential is the matrix exponential.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import lcm, pi
 
@@ -16,12 +18,36 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
-"""Integers as wide as a precision."""
+from anodev2.evolution.product import expm1
+from anodev2.evolution.table import Table
 
 
-class SpectralAxes(nn.Module):
+class GridAxes(nn.Module, ABC):
     """Some axes of a kernel's grid, whose N points share one matrix.
+
+    Coefficients are d and v, one each for every axis of the kernel, and rho: m = 2n + 1 numbers,
+    in float32 or float64. A row of them is a set, or with `PointAxes` a point of a set.
+    """
+
+    axes: tuple[int, ...]
+    """Which, counted from the kernel's first."""
+
+    @abstractmethod
+    def generator(self, coefficients: Float[Tensor, "rows m"]) -> Float[Tensor, "sets n n"]:
+        """A = d lap + v . grad + rho."""
+
+    @abstractmethod
+    def propagator(
+        self, coefficients: Float[Tensor, "rows m"], dt: float
+    ) -> Float[Tensor, "sets n n"]:
+        """exp(dt A) - I, exactly zero where the coefficients are."""
+
+    def extra_repr(self) -> str:
+        return f"axes={self.axes}"
+
+
+class SpectralAxes(GridAxes):
+    """Axes with one set of coefficients for all points.
 
     Args:
         sizes: the length of every kernel axis.
@@ -32,13 +58,17 @@ class SpectralAxes(nn.Module):
     def __init__(self, sizes: Sequence[int], axes: Sequence[int], *, reacts: bool) -> None:
         super().__init__()
         self.axes = tuple(axes)
-        for name, table in zip(("symbol", "matrices"), _tables(sizes, axes, reacts), strict=True):
-            for dtype, bits in BITS.items():
-                stored = table.to(dtype).view(bits)
-                self.register_buffer(_buffer(name, dtype), stored, persistent=False)
+        symbol, matrices = _tables(sizes, axes, reacts)
+        self.symbol = Table(symbol)
+        self.matrices = Table(matrices)
 
-    def extra_repr(self) -> str:
-        return f"axes={self.axes}"
+    def generator(self, coefficients: Float[Tensor, "sets m"]) -> Float[Tensor, "sets n n"]:
+        return self.matrix(torch.clone, coefficients)
+
+    def propagator(
+        self, coefficients: Float[Tensor, "sets m"], dt: float
+    ) -> Float[Tensor, "sets n n"]:
+        return self.matrix(torch.expm1, dt * coefficients)
 
     def matrix(
         self,
@@ -49,21 +79,56 @@ class SpectralAxes(nn.Module):
 
         Args:
             function: elementwise, of the complex symbol (sets, N).
-            coefficients: d, v, one each for every axis of the kernel, and rho, times dt if the
-                function is to see dt lambda; in float32 or float64.
+            coefficients: of lambda.
         """
         dtype = coefficients.dtype
-        symbol, matrices = (
-            self.get_buffer(_buffer(name, dtype)).view(dtype) for name in ("symbol", "matrices")
-        )
-        parts = (coefficients @ symbol).reshape(len(coefficients), -1, 2)
+        parts = (coefficients @ self.symbol(dtype)).reshape(len(coefficients), -1, 2)
         modes = torch.view_as_real(function(torch.view_as_complex(parts))).flatten(-2)
         n = parts.shape[1]
-        return (modes @ matrices).reshape(-1, n, n)
+        return (modes @ self.matrices(dtype)).reshape(-1, n, n)  # type: ignore[no-any-return]
 
 
-def _buffer(name: str, dtype: torch.dtype) -> str:
-    return f"{name}_{dtype}".replace("torch.", "")
+class PointAxes(GridAxes):
+    """All axes of a kernel, with coefficients for each of its N points.
+
+    A = sum_a diag(d_a) D_a^2 + diag(v_a) D_a + diag(rho), with D_a the spectral derivative.
+
+    Args:
+        sizes: the length of every kernel axis.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        super().__init__()
+        self.axes = tuple(range(len(sizes)))
+        self.derivatives = Table(_derivatives(sizes))
+
+    def generator(self, coefficients: Float[Tensor, "points m"]) -> Float[Tensor, "sets n n"]:
+        derivatives = self.derivatives(coefficients.dtype)
+        m, n, _ = derivatives.shape
+        return torch.einsum("sxm,mxy->sxy", coefficients.reshape(-1, n, m), derivatives)
+
+    def propagator(
+        self, coefficients: Float[Tensor, "points m"], dt: float
+    ) -> Float[Tensor, "sets n n"]:
+        return expm1(dt * self.generator(coefficients))
+
+
+def _derivatives(sizes: Sequence[int]) -> Float[Tensor, "m n n"]:
+    """D_a^2 and D_a of every axis and the identity, on all points of the grid, in float64."""
+    along = []
+    for n in sizes:
+        line = SpectralAxes([n], [0], reacts=False)
+        along.append(line.generator(torch.eye(3, dtype=torch.float64)))
+    identities = [torch.eye(n, dtype=torch.float64) for n in sizes]
+
+    def whole(axis: int, matrix: Tensor) -> Tensor:
+        product = torch.ones(1, 1, dtype=torch.float64)
+        for a, identity in enumerate(identities):
+            product = torch.kron(product, matrix if a == axis else identity)
+        return product
+
+    rows = [whole(a, along[a][order]) for order in (0, 1) for a in range(len(sizes))]
+    return torch.stack([*rows, whole(-1, identities[0])])
 
 
 def _tables(

@@ -6,6 +6,7 @@ batched call.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,21 @@ from anodev2.precision import full_precision
 
 PLAIN = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that every module has; what is not among them is a setting."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """One weight over the grid, in float32 at least.
+
+    Attributes:
+        w: w(0), w(dt), ... up to the last point that is read.
+        theta: theta at each of the points, in the weight's dtype.
+        dt: spacing of the grid.
+    """
+
+    w: list[Tensor]
+    theta: list[Tensor]
+    dt: float
 
 
 class Trajectory:
@@ -39,8 +55,11 @@ class Trajectory:
         points: Sequence[int],
     ) -> None:
         self.parts = (*evolutions.values(), memory)
+        self.memory = memory
+        self.w_steps = w_steps
+        self.points = tuple(points)
         self.solutions = {
-            name: _Solution(evolution, memory, w_steps=w_steps, points=points)
+            name: _Solution(evolution, w_steps=w_steps, steps=self.points[-1])
             for name, evolution in evolutions.items()
         }
         self.kinds = {name: _kind(evolution) or name for name, evolution in evolutions.items()}
@@ -50,29 +69,49 @@ class Trajectory:
         pairs = zip(self.parts, parts, strict=True)
         return all(mine is given for mine, given in pairs)
 
-    def solve(self, weights: Mapping[str, Tensor]) -> dict[str, list[Tensor]]:
+    def solve(self, weights: Mapping[str, Tensor]) -> dict[str, Path]:
         """Solve dw/dt = q(w; p) and apply the memory kernel.
 
         Args:
             weights: w0 by name. They are read, never written.
 
         Returns:
-            For each weight theta at each of the points. Half-precision weights evolve in
-            float32 and are cast back. Parameters that none of the points depends on are in the
-            graph all the same, with gradient zero.
+            For each weight its path. Half-precision weights evolve in float32 and are cast
+            back. Parameters that none of the points depends on are in the graph all the same,
+            with gradient zero.
         """
         groups: defaultdict[object, list[str]] = defaultdict(list)
         for name, w0 in weights.items():
             groups[(self.kinds[name], w0.shape, w0.dtype, w0.device)].append(name)
-        theta: dict[str, list[Tensor]] = {}
+        paths: dict[str, Path] = {}
         for names in groups.values():
             wide = [_widened(weights[name]) for name in names]
-            members = [self.solutions[name] for name in names]
             with full_precision(wide[0].device):
-                solved = _solve_together(members, wide)
-            for name, reads in zip(names, solved, strict=True):
-                theta[name] = [read.to(weights[name].dtype) for read in reads]
-        return {name: theta[name] for name in weights}
+                solved = self._solve_together([self.solutions[name] for name in names], wide)
+            for name, (w, theta) in zip(names, solved, strict=True):
+                reads = [read.to(weights[name].dtype) for read in theta]
+                paths[name] = Path(w, reads, 1 / self.w_steps)
+        return {name: paths[name] for name in weights}
+
+    def _solve_together(
+        self, solutions: Sequence["_Solution"], w0: Sequence[Tensor]
+    ) -> list[tuple[list[Tensor], list[Tensor]]]:
+        """w and theta of weights whose solutions differ in their state alone."""
+        if len(solutions) == 1 or self.points[-1] == 0:
+            paths = [solution(w) for solution, w in zip(solutions, w0, strict=True)]
+            return [
+                (w, _kept_in_graph(self._read(w), solution, self.memory))
+                for w, solution in zip(paths, solutions, strict=True)
+            ]
+        together = _run_together(solutions, torch.stack(list(w0)))
+        each = [
+            zip(*(x.unbind() for x in xs), strict=True) for xs in (together, self._read(together))
+        ]
+        return [(list(w), list(theta)) for w, theta in zip(*each, strict=True)]
+
+    def _read(self, w: Sequence[Tensor]) -> list[Tensor]:
+        """theta at the points, from w at all times."""
+        return [self.memory(w[: point + 1], 1 / self.w_steps) for point in self.points]
 
 
 def _kind(evolution: Evolution) -> str:
@@ -93,64 +132,46 @@ def _widened(w: Tensor) -> Tensor:
 
 
 class _Solution(nn.Module):
-    """The reads of one weight, as a module so that p can be swapped for a batch of them."""
+    """w over the grid, as a module so that p can be swapped for a batch of them."""
 
-    def __init__(
-        self,
-        evolution: Evolution,
-        memory: MemoryKernel,
-        *,
-        w_steps: int,
-        points: Sequence[int],
-    ) -> None:
+    def __init__(self, evolution: Evolution, *, w_steps: int, steps: int) -> None:
         super().__init__()
         self.evolution = evolution
-        self.memory = memory
         self.w_steps = w_steps
-        self.points = tuple(points)
+        self.steps = steps
 
     def forward(self, w0: Tensor) -> list[Tensor]:
-        moves = self.points[-1] > 0
-        return self.read(self.run(w0, self.evolution.stepper(1 / self.w_steps) if moves else None))
+        """w(0), w(dt), ... after so many steps."""
+        return self.run(w0, self.evolution.stepper(1 / self.w_steps)) if self.steps else [w0]
 
-    def read(self, w: Sequence[Tensor]) -> list[Tensor]:
-        """theta at the points, from w at all times."""
-        return [self.memory(w[: point + 1], 1 / self.w_steps) for point in self.points]
-
-    def run(self, w0: Tensor, step: Step | None) -> list[Tensor]:
-        """w(0), w(dt), ... up to the last point."""
+    def run(self, w0: Tensor, step: Step) -> list[Tensor]:
         w = [w0]
-        if step is not None:
-            for m in range(self.points[-1]):
-                w.append(step(w[m], m / self.w_steps))
+        for m in range(self.steps):
+            w.append(step(w[m], m / self.w_steps))
         return w
 
 
-def _solve_together(solutions: Sequence[_Solution], w0: Sequence[Tensor]) -> list[list[Tensor]]:
-    """The reads of weights whose solutions differ in their state alone."""
+def _run_together(solutions: Sequence[_Solution], w0: Tensor) -> list[Tensor]:
+    """w over the grid for stacked weights."""
     first = solutions[0]
-    if len(solutions) == 1 or first.points[-1] == 0:
-        return [_kept_in_graph(s(w), s) for s, w in zip(solutions, w0, strict=True)]
     evolutions = [solution.evolution for solution in solutions]
     step = first.evolution.stacked(evolutions, 1 / first.w_steps)
     if step is not None:
-        history = first.run(torch.stack(list(w0)), step)
-        return [first.read(w) for w in zip(*(w.unbind() for w in history), strict=True)]
+        return first.run(w0, step)
     states = [dict((*e.named_parameters(), *e.named_buffers())) for e in evolutions]
     batch = {f"evolution.{k}": torch.stack([state[k] for state in states]) for k in states[0]}
 
     def one(state: dict[str, Tensor], w: Tensor) -> list[Tensor]:
         return functional_call(first, state, (w,))  # type: ignore[no-any-return]
 
-    batched = vmap(one, randomness="different")(batch, torch.stack(list(w0)))
-    return [list(reads) for reads in zip(*(reads.unbind() for reads in batched), strict=True)]
+    return list(vmap(one, randomness="different")(batch, w0))
 
 
-def _kept_in_graph(theta: Sequence[Tensor], solution: _Solution) -> list[Tensor]:
+def _kept_in_graph(theta: Sequence[Tensor], *parts: nn.Module) -> list[Tensor]:
     """theta to the bit, with zero gradients for parameters that no read depends on."""
-    unread = [p.sum() for p in solution.parameters() if p.requires_grad]
-    if solution.points[-1] > 0 or not unread:
+    unread = [p.sum() for part in parts for p in part.parameters() if p.requires_grad]
+    if any(part.steps for part in parts if isinstance(part, _Solution)) or not unread:
         return list(theta)
     never = torch.zeros((), dtype=torch.bool, device=theta[0].device)
-    none = torch.stack(unread).sum()
+    none = torch.stack([x.to(theta[0].dtype) for x in unread]).sum()
     return [torch.where(never, none.to(read.dtype), read) for read in theta]

@@ -19,6 +19,7 @@ from anodev2.experiment.run import (
     train_run,
     write_config,
 )
+from anodev2.experiment.spelled import DEFAULT
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
@@ -33,8 +34,14 @@ def compare_methods(
     out: Path,
     order: str,
     precision: str,
+    evolutions: Sequence[str] = DEFAULT[:1],
+    memory: str = DEFAULT[1],
+    regularization: str = DEFAULT[2],
+    p_rates: Sequence[str] = ("1",),
 ) -> int:
     """Train each method with each seed under one recipe and write `out/report.md`.
+
+    Methods that move are trained with each evolution and each factor on the rate of p.
 
     A run whose result is in `out` is kept, one that was stopped goes on, and one that
     diverges leaves its reason in the report while the others are trained. To each method
@@ -48,13 +55,19 @@ def compare_methods(
         ValueError: bad input, or a folder whose runs have another configuration; found
             before anything is trained.
     """
+    ways = [
+        {"evolution": q.strip(), "memory": memory, "regularization": regularization, "p_rate": rate}
+        for q in evolutions
+        for rate in parse_rates(p_rates)
+    ]
     configs = [
         run_config(
             model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
-            precision=precision,
+            precision=precision, **way,
         )
         for seed in parse_seeds(seeds)
         for method in with_companions(methods)
+        for way in (ways if find_method(method).moves else [{}])
     ]  # fmt: skip
     states = {config: run_state(out, config) for config in configs}
     for config in configs:
@@ -78,7 +91,8 @@ def compare_methods(
 
 def _claim(out: Path, config: RunConfig) -> None:
     """Keep a comparison's folder to one model, data set and recipe, or refuse it."""
-    shared = {k: v for k, v in asdict(config).items() if k not in ("method", "seed")}
+    own = ("method", "seed", "evolution", "memory", "regularization", "p_rate")
+    shared = {k: v for k, v in asdict(config).items() if k not in own}
     path = out / "comparison.yaml"
     if path.exists():
         found = read_config(path)
@@ -102,6 +116,20 @@ def with_companions(methods: Sequence[str]) -> list[str]:
     moving = [method for method in map(find_method, given) if method.moves]
     companions = ["anode" if m.steps == 2 else f"anode-{m.steps}" for m in moving]
     return list(dict.fromkeys([*given, *companions]))
+
+
+def parse_rates(rates: Sequence[str]) -> list[float]:
+    """Factors on a learning rate as numbers, once each.
+
+    Raises:
+        ValueError: one that is no number.
+    """
+    try:
+        return list(dict.fromkeys(float(rate) for rate in rates))
+    except ValueError as error:
+        raise UsageError(
+            f"p_rates {','.join(rates)!r}: expected numbers separated by commas, as in 1,3,10"
+        ) from error
 
 
 def parse_seeds(seeds: Sequence[str]) -> list[int]:

@@ -34,7 +34,7 @@ def write_report(
     """
     by_method: dict[str, list[Result]] = {}
     for result in results:
-        by_method.setdefault(result.config["method"], []).append(result)
+        by_method.setdefault(RunConfig(**result.config).label, []).append(result)
     if not results:
         return _write(out, [f"# {data.name}", *_notes(None, failures)])
     curves = {
@@ -51,7 +51,7 @@ def write_report(
         *_notes(results[0], failures),
         "![Test accuracy after each epoch](accuracy.png)",
     ]
-    if any(find_method(name).moves for name in by_method) and (out / "kernels.png").exists():
+    if any(runs[0].motion for runs in by_method.values()) and (out / "kernels.png").exists():
         parts += [
             "First kernel of the first evolved convolution at each time it is read:",
             "![A convolution kernel evolving](kernels.png)",
@@ -82,7 +82,7 @@ def _table(by_method: Mapping[str, Sequence[Result]]) -> str:
     first = next(iter(by_method.values()))[0]
     paper = PAPER[first.config["model"]] if first.data["is_cifar10"] else {}
     columns = ["method", "z-steps", "parameters", "s / step", "f evaluations"]
-    columns += ["runs", "min / max", "average"]
+    columns += ["p", "moved", "train loss", "runs", "min / max", "average"]
     columns += ["paper: parameters", "min / max", "average"] if paper else []
     lines = [columns, ["---", *["---:"] * (len(columns) - 1)]]
     for method, runs in by_method.items():
@@ -100,14 +100,24 @@ def _cells(method: str, runs: Sequence[Result]) -> list[str]:
     count = runs[0].field_evaluations
     return [
         method,
-        str(find_method(method).steps),
+        str(find_method(runs[0].config["method"]).steps),
         f"{runs[0].parameters:,}",
         f"{sum(timed) / len(timed):.3f}" if timed else "",
         f"{count['forward']} + {count['backward']}",
+        *_motion(runs),
+        f"{sum(float(run.epochs[-1]['train_loss'] or 0) for run in runs) / len(runs):.4f}",
         str(len(runs)),
         f"{min(accuracies):.2f} / {max(accuracies):.2f}",
         f"{sum(accuracies) / len(accuracies):.2f}",
     ]
+
+
+def _motion(runs: Sequence[Result]) -> list[str]:
+    moved = [run.motion for run in runs if run.motion]
+    if not moved:
+        return ["", ""]
+    distance = sum(motion["distance"] for motion in moved) / len(moved)
+    return [f"{moved[0]['p']:,}", f"{100 * distance:.1f} %"]
 
 
 def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
@@ -118,7 +128,9 @@ def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
             "`f evaluations` counts the fields of all blocks in a forward pass, and again in "
             "the backward pass where they are recomputed. `anode-N` is ANODE, whose weights do "
             "not move, at N steps: the difference to it is what the motion of the weights "
-            "earns, the rest is what the steps earn."
+            "earns, the rest is what the steps earn. `p` counts the numbers that move the weights, "
+            "`moved` is the distance of theta(1) from theta(0) relative to theta(0); `train loss` "
+            "is the cross entropy over the last epoch."
         ]
     )
     if result and result.data["is_cifar10"] and result.data["encoding"] == "JPEG":
@@ -145,9 +157,9 @@ def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageDa
     """Per method that moves: read times and kernels of its first run's first evolved weight."""
     kernels: dict[str, tuple[Sequence[float], Tensor]] = {}
     for method, runs in by_method.items():
-        if not find_method(method).moves:
-            continue
         config = RunConfig(**runs[0].config)
+        if not find_method(config.method).moves:
+            continue
         checkpoint = out / "runs" / config.name / "checkpoints" / "last.ckpt"
         if not checkpoint.exists():  # results travel without them; the picture then stays
             return {}

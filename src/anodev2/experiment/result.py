@@ -25,6 +25,8 @@ class Result:
         recipe: the recipe's numbers.
         data: name, numbers of images, encoding, whether it is CIFAR-10.
         parameters: trainable numbers of the network.
+        motion: numbers p and relative distance of theta(1) from theta(0), see
+            `describe_motion`; None for weights at rest.
         field_evaluations: per batch, `forward` and again in `backward`.
         seconds_per_step: median of a training step, None where none was timed.
         precision: what `--precision` came to.
@@ -41,6 +43,7 @@ class Result:
     precision: str
     epochs: list[Row]
     environment: dict[str, Any]
+    motion: dict[str, float] | None = None
 
     @property
     def accuracy(self) -> float:

@@ -5,10 +5,11 @@ DIR/runs/MODEL-METHOD-seedK/   config.yaml, metrics.csv, checkpoints/, tensorboa
 """
 
 import logging
+import re
 import signal
 import sys
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,15 +27,18 @@ from anodev2.experiment.checkpoints import (
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
 from anodev2.experiment.history import History
+from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.progress import Bar, EpochLines
 from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
+from anodev2.experiment.spelled import DEFAULT, moving
 from anodev2.experiment.task import Classification
 from anodev2.experiment.whole_file import whole_file
-from anodev2.models import IMAGE_SIZE, MODELS, ORDERS, build_model, find_method
+from anodev2.models import IMAGE_SIZE, MODELS, ORDERS, Moving, build_model, find_method
 from anodev2.usage import UsageError, check_choice
 
 PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
+SPELLED = ("evolution", "memory", "regularization")
 DIGITS_EPOCHS = 15
 """Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
 
@@ -50,11 +54,29 @@ class RunConfig:
     epochs: int
     seed: int
     precision: str
+    evolution: str = DEFAULT[0]
+    memory: str = DEFAULT[1]
+    regularization: str = DEFAULT[2]
+    p_rate: float = 1.0
 
     @property
     def name(self) -> str:
         """Name of the run's folder."""
-        return f"{self.model}-{self.method}-seed{self.seed}"
+        label = re.sub(r"[^\w.+-]+", "-", self.label)
+        return f"{self.model}-{label}-seed{self.seed}"
+
+    @property
+    def label(self) -> str:
+        """The method, with what differs from the default in how its weights move."""
+        spelled = (self.evolution, self.memory, self.regularization)
+        others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
+        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
+        return " ".join([self.method, *others, *rate])
+
+    @property
+    def moving(self) -> Moving:
+        """How its weights move."""
+        return moving(self.evolution, self.memory, self.regularization)
 
 
 def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> RunConfig:
@@ -64,7 +86,13 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
         ValueError: an unknown name or a number out of range.
     """
     check_choice("model", model, MODELS)
-    find_method(rest["method"])
+    spelled = [rest.get(key, usual) for key, usual in zip(SPELLED, DEFAULT, strict=True)]
+    method = find_method(rest["method"], moving(*spelled))
+    p_rate = rest.get("p_rate", 1.0)
+    if not p_rate > 0:
+        raise UsageError(f"p_rate must be positive, got {p_rate:g}")
+    if p_rate != 1 and not method.moves:
+        raise UsageError(f"the weights of {rest['method']!r} stay at rest: it has no p for p_rate")
     check_choice("order", rest["order"], ORDERS)
     check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
     if not 0 <= rest["seed"] < 2**32:
@@ -163,11 +191,12 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     if not folder.exists():
         return "absent"
     found = read_config(folder / "config.yaml")
-    other = {k: v for k, v in asdict(config).items() if found.get(k) != v}
+    usual = {f.name: f.default for f in fields(config)}  # what older folders do not say
+    other = {k: v for k, v in asdict(config).items() if found.get(k, usual[k]) != v}
     if other:
         key, value = next(iter(other.items()))
         raise UsageError(
-            f"'{folder}' holds a run with {key} {found.get(key)!r}, not {value!r}: "
+            f"'{folder}' holds a run with {key} {found.get(key, usual[key])!r}, not {value!r}: "
             "choose another --out"
         )
     return "finished" if (folder / "result.json").exists() else "unfinished"
@@ -199,6 +228,7 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
     return build_model(
         config.model,
         method=config.method,
+        moving=config.moving,
         order=config.order,
         num_classes=len(data.classes),
         in_channels=data.train.images.shape[1],
@@ -210,7 +240,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
     precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
     seed_everything(config.seed, verbose=False)
-    task = Classification(network(config, data), data, recipe, config.seed)
+    task = Classification(network(config, data), data, recipe, config.seed, p_rate=config.p_rate)
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
     history = History(folder / "metrics.csv")
@@ -227,6 +257,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
         data=describe_data(data),
         parameters=sum(p.numel() for p in task.model.parameters()),
         field_evaluations=evaluations,
+        motion=describe_motion(task.model),
         seconds_per_step=history.seconds_per_step(),
         precision=precision,
         epochs=history.rows,

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import clip_grad_norm_
 from torchmetrics.classification import MulticlassAccuracy
 
+from anodev2.block import CoupledODE
 from anodev2.experiment.batches import Augmentation, Batches
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.images import ImageData
@@ -23,14 +24,19 @@ class Classification(LightningModule):
         data: training and test images.
         recipe: optimiser, batches and epochs.
         seed: of the order and augmentation of every epoch, and of what the model draws.
+        p_rate: factor on the learning rate for what moves the weights, p and the memory's.
     """
 
-    def __init__(self, model: nn.Module, data: ImageData, recipe: Recipe, seed: int) -> None:
+    def __init__(
+        self, model: nn.Module, data: ImageData, recipe: Recipe, seed: int, *, p_rate: float = 1.0
+    ) -> None:
         super().__init__()
         self.model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.data = data
         self.recipe = recipe
         self.seed = seed
+        self.p_rate = p_rate
+        self.blocks = [block for block in model.modules() if isinstance(block, CoupledODE)]
         classes = len(data.classes)
         self.train_accuracy = MulticlassAccuracy(classes, average="micro")
         self.test_accuracy = MulticlassAccuracy(classes, average="micro")
@@ -45,7 +51,7 @@ class Classification(LightningModule):
     def configure_optimizers(self) -> Any:
         recipe = self.recipe
         optimizer = torch.optim.SGD(
-            self.parameters(),
+            self._parameter_groups(),
             lr=recipe.learning_rate,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
@@ -59,6 +65,17 @@ class Classification(LightningModule):
             "lr_scheduler": {"scheduler": schedule, "interval": "step"},
         }
 
+    def _parameter_groups(self) -> list[dict[str, Any]]:
+        """All parameters, apart from p where it has a rate of its own."""
+        if self.p_rate == 1:
+            return [{"params": list(self.parameters())}]
+        movers = [module for block in self.blocks for module in (block.evolution, block.memory)]
+        p = list({id(x): x for module in movers for x in module.parameters()}.values())
+        moved = {id(x) for x in p}
+        rest = [x for x in self.parameters() if id(x) not in moved]
+        rate = self.p_rate * self.recipe.learning_rate
+        return [{"params": rest}, {"params": p, "lr": rate}]
+
     def on_train_epoch_start(self) -> None:
         """What a network draws in an epoch depends on the seed and the epoch alone."""
         torch.manual_seed(self.seed + 1_000_003 * (self.current_epoch + 1) + self.global_rank)
@@ -71,7 +88,7 @@ class Classification(LightningModule):
         self.train_accuracy(logits, labels)
         self.log("train_loss", loss, on_step=True, on_epoch=True, prog_bar=True)
         self.log("train_accuracy", self.train_accuracy, on_step=True, on_epoch=True, prog_bar=True)
-        return loss
+        return sum((block.regularization() for block in self.blocks), start=loss)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         images, labels = batch

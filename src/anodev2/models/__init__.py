@@ -5,12 +5,21 @@ from collections.abc import Callable
 from torch import nn
 
 from anodev2.models.alexnet import alexnet
-from anodev2.models.method import METHODS, Method, find_method
+from anodev2.models.method import METHODS, Method, Moving, find_method
 from anodev2.models.residual import ORDERS
 from anodev2.models.resnet import resnet4, resnet10
 from anodev2.usage import check_choice
 
-__all__ = ["IMAGE_SIZE", "METHODS", "MODELS", "ORDERS", "Method", "build_model", "find_method"]
+__all__ = [
+    "IMAGE_SIZE",
+    "METHODS",
+    "MODELS",
+    "ORDERS",
+    "Method",
+    "Moving",
+    "build_model",
+    "find_method",
+]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "alexnet": alexnet,
@@ -25,6 +34,7 @@ def build_model(
     name: str,
     *,
     method: str = "anodev2-1",
+    moving: Moving = Moving(),
     order: str = "pre",
     num_classes: int = 10,
     in_channels: int = 3,
@@ -37,6 +47,7 @@ def build_model(
             "anode" (frozen weights, exact gradient, two steps), "anodev2-1" or "anodev2-2"
             (the two configurations); "anode-N" and "neural-ode-N" take N steps, and
             "neural-ode-dopri5-1e-4" another solver of torchdiffeq with its tolerance.
+        moving: evolution, memory, regularization and compression of the weights that move.
         order: "pre" (norm, ReLU, convolution) or "post" (convolution, norm, ReLU).
         num_classes: outputs of the last layer.
         in_channels: colour channels of the images.
@@ -52,5 +63,5 @@ def build_model(
     check_choice("model", name, MODELS)
     check_choice("order", order, ORDERS)
     return MODELS[name](
-        find_method(method), order=order, num_classes=num_classes, in_channels=in_channels
+        find_method(method, moving), order=order, num_classes=num_classes, in_channels=in_channels
     )

@@ -1,0 +1,115 @@
+"""w0 held as its lowest cosine modes: a weight of N entries from N / factor numbers."""
+
+from collections.abc import Sequence
+from math import ceil, pi, prod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils.parametrize import register_parametrization
+
+from anodev2.evolution.table import Table
+from anodev2.usage import UsageError
+
+
+class CompressedState(nn.Module):
+    """w = sum over the lowest modes k of c_k prod_a C_{k_a}(x_a), a parametrization of a weight.
+
+    C are the orthonormal cosines of the discrete transform DCT-II along every axis, and the
+    modes are those of lowest sum_a (k_a / n_a)^2. It combines with any evolution: the block
+    evolves the whole w and trains the modes, whose number is the weight's divided by `factor`.
+
+        torch.nn.utils.parametrize.register_parametrization(conv, "weight", CompressedState(
+            conv.weight.shape, factor=4))
+        block = CoupledODE(nn.Sequential(norm, conv), evolution=LinearEvolution)
+
+    or `compress(field, factor=4)` for all convolution and linear weights of a module. Handed a
+    whole weight instead of modes it returns it as it is; so a block puts theta in.
+
+    Args:
+        shape: of the weight, with at least one axis.
+        factor: N / modes, at least 1; 1 keeps all modes.
+
+    Raises:
+        ValueError: a factor below one.
+
+    Source: compressed weight search, Koutnik et al. 2010.
+    """
+
+    def __init__(self, shape: Sequence[int], *, factor: float) -> None:
+        super().__init__()
+        if not factor >= 1:
+            raise UsageError(f"factor must be at least 1, got {factor!r}")
+        self.shape = tuple(shape)
+        chosen = _lowest(shape, ceil(prod(shape) / factor))
+        box = [int(chosen[:, a].max()) + 1 for a in range(len(shape))]
+        self.box = tuple(box)
+        strides = torch.tensor([prod(box[a + 1 :]) for a in range(len(box))])
+        self.register_buffer("places", (chosen * strides).sum(1), persistent=False)
+        waves = [_cosines(n)[:m] for n, m in zip(shape, box, strict=True)]
+        self.waves = nn.ModuleList(Table(wave) for wave in waves)
+
+    def forward(self, modes: Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
+        """The weight with these modes (m,); a weight is returned as it is."""
+        if modes.shape == self.shape:
+            return modes
+        dtype = torch.promote_types(modes.dtype, torch.float32)
+        flat = modes.new_zeros(prod(self.box), dtype=dtype)
+        w = flat.index_put((self._places(),), modes.to(dtype)).reshape(self.box)
+        for wave in self.waves:
+            w = torch.tensordot(w, wave(dtype), dims=([0], [0]))  # its axis goes last
+        return w.to(modes.dtype)
+
+    def right_inverse(self, w: Float[Tensor, "*shape"]) -> Float[Tensor, " modes"]:
+        """The modes of w; what other modes it has is lost."""
+        dtype = torch.promote_types(w.dtype, torch.float32)
+        modes = w.to(dtype)
+        for wave in self.waves:
+            modes = torch.tensordot(modes, wave(dtype), dims=([0], [1]))
+        return modes.flatten()[self._places()].to(w.dtype)
+
+    def extra_repr(self) -> str:
+        return f"{len(self._places())} modes of {prod(self.shape)} entries"
+
+    def _places(self) -> Tensor:
+        return self.get_buffer("places")
+
+
+def compress(module: nn.Module, *, factor: float) -> nn.Module:
+    """Hold every convolution and linear weight of a module as its lowest modes.
+
+    The modes of what the weights are now, scaled by sqrt(factor), so that weights drawn at
+    random keep their variance.
+
+    Args:
+        module: changed in place.
+        factor: see `CompressedState`.
+
+    Returns:
+        The module.
+    """
+    for layer in list(module.modules()):
+        if isinstance(layer, (_ConvNd, nn.Linear)):
+            state = CompressedState(layer.weight.shape, factor=factor)
+            register_parametrization(layer, "weight", state)
+            with torch.no_grad():
+                modes = dict(layer.named_parameters())["parametrizations.weight.original"]
+                modes.mul_((prod(state.shape) / len(modes)) ** 0.5)
+    return module
+
+
+def _lowest(shape: Sequence[int], count: int) -> Tensor:
+    """The lowest modes, (count, axes), in order of frequency."""
+    grid = torch.meshgrid(*(torch.arange(n) for n in shape), indexing="ij")
+    modes = torch.stack([k.flatten() for k in grid], 1)
+    frequency = (modes / torch.tensor(shape)).double().square().sum(1)
+    return modes[frequency.argsort(stable=True)[:count]]
+
+
+def _cosines(n: int) -> Float[Tensor, "modes points"]:
+    """C_k(x) = s_k cos(pi k (x + 1/2) / n), rows orthonormal, in float64."""
+    k, x = torch.meshgrid(torch.arange(n).double(), torch.arange(n).double(), indexing="ij")
+    waves = torch.cos(pi * k * (x + 0.5) / n) * (2 / n) ** 0.5
+    waves[0] /= 2**0.5
+    return waves  # type: ignore[no-any-return]

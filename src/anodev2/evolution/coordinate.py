@@ -1,0 +1,77 @@
+"""A pattern-producing network of the weight's coordinates as the velocity."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anodev2.evolution.operator import Evolution, integrate
+from anodev2.evolution.perceptron import Perceptron
+from anodev2.evolution.table import Table
+from anodev2.precision import full_precision
+from anodev2.solver import Euler, Solver
+from anodev2.usage import check_count
+
+
+class CoordinateEvolution(Evolution):
+    """dw_x/dt = q(x, t; p) at the coordinates x of each entry, by one network for all entries.
+
+    The differentiable form of compositional pattern-producing networks: x are the entry's place
+    along every axis of the weight (channel out, channel in and the kernel's axes of a
+    convolution), each from -1 to 1, and the hidden units are sine, Gaussian and tanh in turn.
+    What is learned does not depend on how many entries there are. The last layer is zero at
+    first, so training starts at rest.
+
+    Args:
+        shape: any.
+        hidden: units of each of the two hidden layers, at least 1.
+        solver: quadrature in time; the rate does not depend on w.
+
+    Raises:
+        ValueError: fewer than one hidden unit.
+
+    Source: Stanley 2007; Fernando et al. 2016, differentiable pattern producing networks.
+    """
+
+    def __init__(self, shape: Sequence[int], *, hidden: int = 12, solver: Solver = Euler()) -> None:
+        super().__init__()
+        check_count("hidden", hidden)
+        self.solver = solver
+        self.network = Perceptron((len(shape) + 1, hidden, hidden, 1), patterns)
+        self.places = Table(_places(shape))
+
+    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
+        with full_precision(w.device):
+            wide = w.to(torch.promote_types(w.dtype, torch.float32))
+            return integrate(self.solver, self._rate, wide, t, dt).to(w.dtype)
+
+    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+        with full_precision(w.device):
+            return self._rate(w.to(torch.promote_types(w.dtype, torch.float32)), t).to(w.dtype)
+
+    def extra_repr(self) -> str:
+        return str(self.solver)
+
+    def _rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+        places = self.places(w.dtype)
+        inputs = torch.cat([places, torch.full_like(places[:1], t)])
+        return self.network(inputs).reshape(w.shape)  # type: ignore[no-any-return]
+
+
+def patterns(x: Float[Tensor, "units points"]) -> Float[Tensor, "units points"]:
+    """sin(x), exp(-x^2) and tanh(x), each for a third of the units."""
+    waves, bumps, steps = x.tensor_split(3)
+    return torch.cat([waves.sin(), bumps.square().neg().exp(), steps.tanh()])
+
+
+def _places(shape: Sequence[int]) -> Float[Tensor, "axes entries"]:
+    """The coordinates of every entry in order, in float64; the middle where an axis has one."""
+    lines = [
+        torch.linspace(-1, 1, n, dtype=torch.float64) if n > 1 else torch.zeros(1).double()
+        for n in shape
+    ]
+    if not lines:
+        return torch.zeros(0, 1, dtype=torch.float64)
+    grid = torch.meshgrid(*lines, indexing="ij")
+    return torch.stack([x.flatten() for x in grid])

@@ -1,0 +1,157 @@
+"""How weights move, as spelled on the command line: NAME or NAME:OPTION=VALUE:OPTION=VALUE.
+
+Inside the library these are objects. A line here makes an evolution or a memory kernel known to
+every command; one of a user's own is named by its import path, as in `my.evolutions.Decay:rate=2`.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from anodev2.evolution import (
+    BasisEvolution,
+    CoordinateEvolution,
+    Evolution,
+    Fourier,
+    Frozen,
+    Legendre,
+    LinearEvolution,
+    NetworkEvolution,
+    PiecewiseLinear,
+    ReactionDiffusionAdvection,
+)
+from anodev2.memory import Dirac, Exponential, Gaussian, Learned, MemoryKernel, Uniform
+from anodev2.models import Moving
+from anodev2.regularization import Regularization
+from anodev2.solver import RK4, Euler, Midpoint
+from anodev2.usage import UsageError, check_choice
+
+EVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "rda": ReactionDiffusionAdvection,
+    "linear": LinearEvolution,
+    "network": NetworkEvolution,
+    "coordinate": CoordinateEvolution,
+    "piecewise-linear": PiecewiseLinear,
+    "legendre": Legendre,
+    "fourier": Fourier,
+    "frozen": Frozen,
+}
+MEMORIES: dict[str, Callable[..., MemoryKernel]] = {
+    "dirac": Dirac,
+    "exponential": Exponential,
+    "gaussian": Gaussian,
+    "uniform": Uniform,
+    "learned": Learned,
+}
+BASES = (PiecewiseLinear, Legendre, Fourier)
+DEFAULT = ("rda", "dirac", "none")
+OBJECTS: dict[str, dict[str, Any]] = {
+    "solver": {"none": None, "euler": Euler(), "midpoint": Midpoint(), "rk4": RK4()},
+    "activation": {"none": None, "tanh": torch.tanh, "sin": torch.sin, "relu": torch.relu},
+}
+"""Values of options that are objects."""
+
+
+def moving(evolution: str, memory: str, regularization: str) -> Moving:
+    """What the spelled names mean.
+
+    Args:
+        evolution: one of `EVOLUTIONS` with its options, and `compression=FACTOR` with any.
+        memory: one of `MEMORIES` with its options.
+        regularization: "none", or factors as in `w0=1e-4:p=1e-3:path=1e-2`.
+
+    Raises:
+        ValueError: an unknown name or option, or a value that is not valid, with the nearest one.
+    """
+    if (evolution, memory, regularization) == DEFAULT:
+        return Moving()
+    name, options = _split("evolution", evolution)
+    compression = float(options.pop("compression", 1))
+    q = _evolution(name, options)
+    kernel, settings = _split("memory", memory)
+    check_choice("memory kernel", kernel, MEMORIES)
+    k = partial(MEMORIES[kernel], **_values(kernel, MEMORIES[kernel], settings))
+    k()  # values out of range are found here
+    factors = {} if regularization == "none" else _split("", f":{regularization}")[1]
+    r = Regularization(**_values("regularization", Regularization, factors))
+    return Moving(evolution=q, memory=k, regularize=r, compression=compression)
+
+
+def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution]:
+    if "." in name:
+        own = _imported(name)
+        return partial(own, **_values(name, own, options))
+    check_choice("evolution", name, EVOLUTIONS)
+    known = EVOLUTIONS[name]
+    given = _values(name, known, options)
+    if known in BASES:
+        return partial(BasisEvolution, basis=known(**given))
+    q = partial(known, **given)
+    q((2, 2, 3, 3))  # values out of range are found here
+    return q
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    """A class by its import path, from the working folder too."""
+    module, _, attribute = name.rpartition(".")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageError(f"evolution {name!r} cannot be imported ({error})") from error
+    if not (isinstance(found, type) and issubclass(found, Evolution)):
+        raise UsageError(f"evolution {name!r} is not a class of anodev2.evolution.Evolution")
+    return found
+
+
+def _split(what: str, text: str) -> tuple[str, dict[str, str]]:
+    """The name and the options of NAME:OPTION=VALUE:..."""
+    name, *parts = text.split(":")
+    pairs = [part.partition("=") for part in parts]
+    wrong = next((part for part, (_, sign, _v) in zip(parts, pairs, strict=True) if not sign), None)
+    if wrong is not None:
+        raise UsageError(f"{what} {text!r}: {wrong!r} is no OPTION=VALUE".strip())
+    return name, {key: value for key, _, value in pairs}
+
+
+def _values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Options with their values as the signature of `build` wants them."""
+    known = {
+        key: parameter
+        for key, parameter in signature(build).parameters.items()
+        if parameter.default is not Parameter.empty
+    }
+    return {key: _value(name, key, text, known) for key, text in options.items()}
+
+
+def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> Any:
+    check_choice(f"option of {name}", key, known)
+    if key in OBJECTS:
+        optional = "None" in str(known[key].annotation)
+        check_choice(key, text, [n for n, x in OBJECTS[key].items() if optional or x is not None])
+        return OBJECTS[key][text]
+    default = known[key].default
+    value = yaml.safe_load(text)
+    if isinstance(value, str) and isinstance(default, float):
+        value = _number(text)  # YAML takes 1e-3 for a word
+    kind = type(default)
+    if isinstance(default, float) and type(value) is int:
+        value = float(value)
+    if kind is not type(None) and type(value) is not kind:
+        raise UsageError(f"{name}: {key}={text}, expected a value like {default!r}")
+    return value
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,67 @@
+"""R(w0, p): what training minimizes beside the loss [anodev2_loss]."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from anodev2.evolution.trajectory import Path
+from anodev2.usage import UsageError
+
+
+@dataclass(frozen=True)
+class Regularization:
+    """R = w0/2 |w(0)|^2 + p/2 |p|^2 + path/2 int |dw/dt|^2 dt.
+
+    The last is the energy of the path that the weights take, over the w-grid up to the last
+    time that is read: sum_m |w_{m+1} - w_m|^2 / dt. It costs nothing to solve, as the forward
+    pass has made the path.
+
+    Args:
+        w0, p, path: factors of the three, not negative.
+
+    Raises:
+        ValueError: a factor below zero.
+
+    Source: R(w0, p) in [anodev2_loss].
+    """
+
+    w0: float = 0.0
+    p: float = 0.0
+    path: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise UsageError(f"{name} must be at least 0, got {value!r}")
+
+    def of_state(self, paths: Iterable[Path]) -> Float[Tensor, ""]:
+        """The terms in w: of w(0) and of the path."""
+        terms = []
+        for path in paths:
+            if self.w0:
+                terms.append(self.w0 / 2 * path.w[0].square().sum())
+            if self.path and len(path.w) > 1:
+                moved = (torch.stack(path.w[1:]) - torch.stack(path.w[:-1])).square().sum()
+                terms.append(self.path / 2 / path.dt * moved)
+        return torch.stack(terms).sum() if terms else torch.zeros(())
+
+    def of_parameters(self, p: Iterable[Tensor]) -> Float[Tensor, ""]:
+        """The term in p."""
+        terms = [self.p / 2 * x.square().sum() for x in p] if self.p else []
+        return torch.stack(terms).sum() if terms else torch.zeros(())
+
+
+class LastPaths:
+    """The paths of the latest forward pass, which copies of a block do not take along."""
+
+    def __init__(self) -> None:
+        self.paths: Mapping[str, Path] | None = None
+
+    def __deepcopy__(self, memo: object) -> "LastPaths":
+        return LastPaths()
+
+    def __reduce__(self) -> tuple[type["LastPaths"], tuple[()]]:
+        return LastPaths, ()
