@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from anodev2.coupling import Coupling, configuration_1
-from anodev2.discretization import Layout, Steps, layouts, theta_key
+from anodev2.discretization import Layout, Steps, layouts, motion, theta_key
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.evolution.trajectory import Path, Trajectory
 from anodev2.field import Choice, initial_weights, operators
@@ -139,7 +139,7 @@ class CoupledODE(nn.Module):
         z = tuple(z0) if as_tuple else (z0,)
         if not z:
             raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
-        program = self._program(Precision.capture(z[0].device), as_tuple)
+        program = self.program(z0)
         self.evaluations = program.evaluations
         z1 = self.gradient.solve(program, z)
         return z1 if as_tuple else z1[0]
@@ -157,9 +157,23 @@ class CoupledODE(nn.Module):
         Raises:
             ValueError: a time that is not on the grid.
         """
-        trajectory = self._new_trajectory(None if times is None else self._points(times))
-        paths = trajectory.solve(initial_weights(self.field, self._evolved))
+        paths = self.paths(times)
         return {f"field.{name}": torch.stack(path.theta) for name, path in paths.items()}
+
+    def paths(self, times: Sequence[float] | None = None) -> dict[str, Path]:
+        """w over its grid and theta at some times, by name within the field.
+
+        Args:
+            times: see `weight_trajectory`.
+        """
+        if times is None:
+            operators = (self._operator(name) for name in self._evolved)
+            if not self._trajectory.consists_of(*operators, self.memory):  # some were replaced
+                self._trajectory = self._new_trajectory()
+            trajectory = self._trajectory
+        else:
+            trajectory = self._new_trajectory(self._points(times))
+        return trajectory.solve(initial_weights(self.field, self._evolved))
 
     def regularization(self) -> Float[Tensor, ""]:
         """R(w0, p) as `regularize` says, from the weights' paths of the latest forward pass.
@@ -167,7 +181,7 @@ class CoupledODE(nn.Module):
         Differentiable in w0 and p; add it to the loss before the backward pass. A second call
         solves the evolution ODE anew.
         """
-        paths, self._last.paths = self._last.paths or self._paths(), None
+        paths, self._last.paths = self._last.paths or self.paths(), None
         state = self.regularize.of_state(paths.values())
         p = self.regularize.of_parameters(self.evolution.parameters())
         return state + p.to(state.device)
@@ -207,16 +221,20 @@ class CoupledODE(nn.Module):
             f"p: {p} numbers"
         )
 
-    def _program(self, precision: Precision, as_tuple: bool) -> Program:
-        """The z-steps as data, with theta evolved once for all of them."""
+    def program(self, z0: Z) -> Program:
+        """The z-steps of a forward pass as data, with theta evolved once for all of them.
+
+        Args:
+            z0: z(0), or anything on its device that is a tensor or a tuple as z(0) is.
+        """
         steps = Steps(
             self,
             self.field,
             self._layouts(),
             self.solver,
             residual=self.residual,
-            precision=precision,
-            as_tuple=as_tuple,
+            precision=Precision.capture((z0 if isinstance(z0, Tensor) else z0[0]).device),
+            as_tuple=not isinstance(z0, Tensor),
             check_finite=self.check_finite,
         )
         return Program(
@@ -236,7 +254,7 @@ class CoupledODE(nn.Module):
     def _read(self) -> dict[str, Tensor]:
         """Everything differentiable that the steps read: theta, norms, other parameters."""
         points = self._reads.distinct
-        paths = self._paths()
+        paths = self.paths()
         if self.regularize != Regularization():
             self._last.paths = paths
         reads = {
@@ -254,12 +272,6 @@ class CoupledODE(nn.Module):
             buffers |= {f"norms.{i}.{n}": b for n, b in copy.named_buffers()}
         return buffers
 
-    def _paths(self) -> dict[str, Path]:
-        operators = (self._operator(name) for name in self._evolved)
-        if not self._trajectory.consists_of(*operators, self.memory):  # some were replaced
-            self._trajectory = self._new_trajectory()
-        return self._trajectory.solve(initial_weights(self.field, self._evolved))
-
     def _points(self, times: Sequence[float]) -> list[int]:
         """The points of the w-grid at these times."""
         grid = Coupling(len(times), self._reads.w_steps, tuple(times))
@@ -275,22 +287,10 @@ class CoupledODE(nn.Module):
 
     def _motion(self) -> Motion | None:
         """The weights in continuous time, if every one has a rate and is read as it is then."""
-        q = {name: self._operator(name) for name in self._evolved}
-        w0 = initial_weights(self.field, self._evolved)
-
-        def velocity(w: dict[str, Tensor], t: float) -> dict[str, Tensor]:
-            rates = {name: operator.velocity(w[name], t) for name, operator in q.items()}
-            return {name: rate for name, rate in rates.items() if rate is not None}
-
-        read_as_it_is = isinstance(self.memory, Dirac) and self.coupling.read_times is None
-        if not read_as_it_is or len(velocity(w0, 0.0)) < len(w0):
+        if not isinstance(self.memory, Dirac) or self.coupling.read_times is not None:
             return None
-        return Motion(
-            w0=w0,
-            velocity=velocity,
-            keys=lambda i, name: theta_key(self._reads.index[i][0], name),
-            tensors=dict(self.evolution.named_parameters()),
-        )
+        q = {name: self._operator(name) for name in self._evolved}
+        return motion(q, initial_weights(self.field, self._evolved), self._reads)
 
     def _operator(self, name: str) -> Evolution:
         operator = self.evolution.get_submodule(name)

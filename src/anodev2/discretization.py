@@ -4,15 +4,16 @@ Keys name those tensors: `theta.K.NAME` is the evolved weight NAME at point K of
 `field.NAME` a tensor of the field's own, `norms.I.NAME` one of the copies for step I + 1.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from torch import Tensor, nn
 
 from anodev2.coupling import Reads
+from anodev2.evolution import Evolution
 from anodev2.field import evaluate, modes, places
 from anodev2.finite import require_finite
 from anodev2.gradient import Evaluations
-from anodev2.gradient.program import State
+from anodev2.gradient.program import Motion, State
 from anodev2.precision import Precision
 from anodev2.solver import Activations, Solver
 
@@ -47,6 +48,31 @@ def layouts(
 def theta_key(point: int, name: str) -> str:
     """The key of an evolved weight at a point of the w-grid."""
     return f"theta.{point}.{name}"
+
+
+def motion(q: Mapping[str, Evolution], w0: State, reads: Reads) -> Motion | None:
+    """The weights in continuous time, where theta is w; None unless every one has a rate.
+
+    Args:
+        q: the evolution of each weight, by name.
+        w0: the weights at t = 0.
+        reads: of the block.
+    """
+
+    def velocity(w: State, t: float) -> State:
+        rates = {name: operator.velocity(w[name], t) for name, operator in q.items()}
+        return {name: rate for name, rate in rates.items() if rate is not None}
+
+    if len(velocity(w0, 0.0)) < len(w0):
+        return None
+    return Motion(
+        w0=w0,
+        velocity=velocity,
+        keys=lambda i, name: theta_key(reads.index[i][0], name),
+        tensors={
+            f"{n}.{k}": p for n, operator in q.items() for k, p in operator.named_parameters()
+        },
+    )
 
 
 class Steps:
