@@ -1,4 +1,4 @@
-"""The command line: `anodev2 train` and `anodev2 compare`.
+"""The command line: `anodev2 train`, `anodev2 compare` and `anodev2 optimality`.
 
 Every option can also come from `--config FILE`; `--print_config` prints them all. Exit status
 0 done, 1 some runs failed, 2 wrong usage, 130 interrupted; errors are one line on standard
@@ -124,6 +124,20 @@ def compare(
     )
 
 
+def optimality(run: Path, data: str | None = None, images: int = 2048) -> int:
+    """Report how far a trained network is from the optimality conditions.
+
+    Args:
+        run: folder of a run, as in out/runs/resnet4-anodev2-1-seed0
+        data: the data it was trained on, if they are elsewhere now
+        images: how many training images to average over
+    """
+    from anodev2.experiment.conditions import report_conditions
+
+    print(report_conditions(run, data, images))
+    return 0
+
+
 WAYS = """\
 evolutions, each with its options as in linear:form=skew, and compression=FACTOR with any:
   rda               reaction-diffusion-advection of kernels
@@ -151,7 +165,11 @@ class Formatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
     """Keeps the lines of the list above."""
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"train": train, "compare": compare}
+COMMANDS: dict[str, Callable[..., int]] = {
+    "train": train,
+    "compare": compare,
+    "optimality": optimality,
+}
 
 
 class OneLineParser(ArgumentParser):
@@ -199,13 +217,14 @@ def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
         prog="anodev2",
         description="Neural networks whose weights move: train and compare them.",
         version=version("anodev2"),
+        formatter_class=Formatter,
     )
     commands = parser.add_subcommands(dest="command")
     for name, function in COMMANDS.items():
         summary = (function.__doc__ or "").splitlines()[0]
-        sub = OneLineParser(description=summary, epilog=WAYS, formatter_class=Formatter)
+        sub = OneLineParser(description=summary, epilog=None if name == "optimality" else WAYS)
         sub.add_argument("--config", action="config", help="YAML file with any of these options")
-        sub.add_function_arguments(function, as_group=False, skip={"resume"})
+        sub.add_function_arguments(function, as_group=False, as_positional=True, skip={"resume"})
         if name == "train":
             sub.add_argument("--resume", action="store_true", help="continue the run in the folder")
         commands.add_subcommand(name, sub, help=summary)

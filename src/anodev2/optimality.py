@@ -24,7 +24,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anodev2.block import CoupledODE
 from anodev2.discretization import theta_key
@@ -169,7 +169,7 @@ class _System:
     def _theta(self, name: str, point: int) -> Tensor:
         with torch.no_grad():
             theta = self.block.memory(self.w[name][: point + 1], self.dt)
-            return theta.to(self._dtype(name)).clone()
+            return theta.to(self._dtype(name)).clone()  # type: ignore[no-any-return]
 
     def _sweep(self, name: str, gamma: dict[int, Tensor]) -> Tensor:
         """beta_0 of one weight, with the gradients of p and of the memory kernel on the way."""

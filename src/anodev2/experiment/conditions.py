@@ -1,0 +1,66 @@
+"""The optimality conditions of a trained run, as a report."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from anodev2.experiment.batches import Batches
+from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.data import load_data
+from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.run import RunConfig, check_fit, network, read_config
+from anodev2.stationarity import as_table, stationarity
+from anodev2.usage import UsageError, check_count
+
+
+def report_conditions(run: Path, data: str | None, images: int) -> str:
+    """The residuals of the optimality system for the network of a run's last checkpoint.
+
+    Args:
+        run: the run's folder.
+        data: what it was trained on, where it is now; None takes what its configuration says.
+        images: how many training images, unchanged ones, the loss is averaged over.
+
+    Returns:
+        Markdown.
+
+    Raises:
+        ValueError: no run in the folder, or one whose weights stay at rest.
+    """
+    check_count("images", images)
+    found = read_config(run / "config.yaml")
+    try:
+        config = RunConfig(**found)
+    except TypeError as error:
+        raise UsageError(f"'{run / 'config.yaml'}' is not the configuration of a run") from error
+    source = load_data(data or config.data)
+    check_fit(source, config.model)
+    model = network(config, source)
+    model.load_state_dict(model_weights(run / "checkpoints" / "last.ckpt"))
+    recipe = recipe_for(config.model, config.epochs)
+    batches = Batches(
+        source.train,
+        mean=source.mean,
+        std=source.std,
+        batch_size=images,
+        seed=config.seed,
+        augment=None,
+        shuffle=True,
+        epoch=lambda: 0,
+    )
+    pixels, labels = next(iter(batches))
+    copy = deepcopy(model).train()
+    with torch.autocast("cpu", enabled=False):
+        rows = stationarity(
+            copy, lambda: cross_entropy(copy(pixels), labels), weight_decay=recipe.weight_decay
+        )
+    if not rows:
+        raise UsageError(f"{config.name} has no blocks whose weights move: nothing to report")
+    return (
+        f"# Optimality of {config.name}\n\nOver {len(labels):,} training images, weight decay "
+        f"{recipe.weight_decay:g}. Norms of the adjoints at t = 0 and of the gradients g, and "
+        "beside each its norm relative to its terms: 0 where loss and weight decay balance, 1 "
+        f"where nothing does.\n\n{as_table(rows)}"
+    )
