@@ -57,7 +57,7 @@ class PiecewiseLinear(Basis):
         return [max(0.0, 1 - abs(t * self.count - k)) for k in range(1, self.count + 1)]
 
     def rates(self, t: float) -> list[float]:
-        left = min(floor(t * self.count), self.count - 1)
+        left = min(floor(t * self.count + 1e-9), self.count - 1)  # t = k / K may round below
         slopes = {left: -float(self.count), left + 1: float(self.count)}
         return [slopes.get(k, 0.0) for k in range(1, self.count + 1)]
 

@@ -1,15 +1,18 @@
 """w0 held as its lowest cosine modes: a weight of N entries from N / factor numbers."""
 
+from collections import Counter
 from collections.abc import Sequence
-from math import ceil, pi, prod
+from math import ceil, inf, pi, prod
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
+from anodev2.evolution.operator import ShapeError
 from anodev2.evolution.table import Table
+from anodev2.precision import full_precision
 from anodev2.usage import UsageError
 
 
@@ -28,10 +31,11 @@ class CompressedState(nn.Module):
     whole weight instead of modes it returns it as it is; so a block puts theta in.
 
     Args:
-        shape: of the weight, with at least one axis.
+        shape: of the weight, with at least two axes.
         factor: N / modes, at least 1; 1 keeps all modes.
 
     Raises:
+        ShapeError: fewer than two axes.
         ValueError: a factor below one.
 
     Source: compressed weight search, Koutnik et al. 2010.
@@ -39,8 +43,12 @@ class CompressedState(nn.Module):
 
     def __init__(self, shape: Sequence[int], *, factor: float) -> None:
         super().__init__()
-        if not factor >= 1:
-            raise UsageError(f"factor must be at least 1, got {factor!r}")
+        if not 1 <= factor < inf:
+            raise UsageError(f"factor must be a number of at least 1, got {factor!r}")
+        if len(shape) < 2:
+            raise ShapeError(
+                f"CompressedState holds weights of two axes or more, got {tuple(shape)}"
+            )
         self.shape = tuple(shape)
         chosen = _lowest(shape, ceil(prod(shape) / factor))
         box = [int(chosen[:, a].max()) + 1 for a in range(len(shape))]
@@ -57,16 +65,18 @@ class CompressedState(nn.Module):
         dtype = torch.promote_types(modes.dtype, torch.float32)
         flat = modes.new_zeros(prod(self.box), dtype=dtype)
         w = flat.index_put((self._places(),), modes.to(dtype)).reshape(self.box)
-        for wave in self.waves:
-            w = torch.tensordot(w, wave(dtype), dims=([0], [0]))  # its axis goes last
+        with full_precision(modes.device):
+            for wave in self.waves:
+                w = torch.tensordot(w, wave(dtype), dims=([0], [0]))  # its axis goes last
         return w.to(modes.dtype)
 
     def right_inverse(self, w: Float[Tensor, "*shape"]) -> Float[Tensor, " modes"]:
         """The modes of w; what other modes it has is lost."""
         dtype = torch.promote_types(w.dtype, torch.float32)
         modes = w.to(dtype)
-        for wave in self.waves:
-            modes = torch.tensordot(modes, wave(dtype), dims=([0], [1]))
+        with full_precision(w.device):
+            for wave in self.waves:
+                modes = torch.tensordot(modes, wave(dtype), dims=([0], [1]))
         return modes.flatten()[self._places()].to(w.dtype)
 
     def extra_repr(self) -> str:
@@ -88,14 +98,23 @@ def compress(module: nn.Module, *, factor: float) -> nn.Module:
 
     Returns:
         The module.
+
+    Raises:
+        ValueError: a factor below one, or a weight that is parametrized already or tied to
+            another; the module is as it was.
     """
-    for layer in list(module.modules()):
-        if isinstance(layer, (_ConvNd, nn.Linear)):
-            state = CompressedState(layer.weight.shape, factor=factor)
-            register_parametrization(layer, "weight", state)
-            with torch.no_grad():
-                modes = dict(layer.named_parameters())["parametrizations.weight.original"]
-                modes.mul_((prod(state.shape) / len(modes)) ** 0.5)
+    layers = {n: m for n, m in module.named_modules() if isinstance(m, (_ConvNd, nn.Linear))}
+    owners = Counter(id(p) for m in module.modules() for p in m.parameters(recurse=False))
+    for name, layer in layers.items():
+        if is_parametrized(layer, "weight") or owners[id(layer.weight)] > 1:
+            kind = "parametrized already" if is_parametrized(layer) else "tied to another"
+            raise UsageError(f"the weight of {name or type(layer).__name__!r} is {kind}")
+    states = {n: CompressedState(m.weight.shape, factor=factor) for n, m in layers.items()}
+    for name, layer in layers.items():
+        register_parametrization(layer, "weight", states[name])
+        with torch.no_grad():
+            modes = dict(layer.named_parameters())["parametrizations.weight.original"]
+            modes.mul_((layer.weight.numel() / len(modes)) ** 0.5)
     return module
 
 

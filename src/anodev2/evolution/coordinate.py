@@ -55,7 +55,7 @@ class CoordinateEvolution(Evolution):
 
     def _rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
         places = self.places(w.dtype)
-        inputs = torch.cat([places, torch.full_like(places[:1], t)])
+        inputs = torch.cat([places, places.new_full((1, places.shape[1]), t)])
         return self.network(inputs).reshape(w.shape)  # type: ignore[no-any-return]
 
 

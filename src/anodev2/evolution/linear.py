@@ -35,7 +35,7 @@ class LinearEvolution(Evolution):
         rank: of "low-rank", at least 1.
 
     Raises:
-        ShapeError: no axes, or more than 128 points for a dense matrix.
+        ShapeError: no axes, more than 128 points for a dense matrix, or one for a skew one.
         ValueError: an unknown form, a rank below one, or axes that the weight has not.
 
     Source: q linear in dw/dt = q(w; p) [anodev2_loss_w_pde]; the matrix exponential.
@@ -62,6 +62,11 @@ class LinearEvolution(Evolution):
                 f"LinearEvolution({form!r}) has one matrix for up to {LARGEST_DENSE} points, got "
                 f"{n} along the axes {self.axes} of a weight of shape {tuple(shape)}; "
                 "form='low-rank' fits"
+            )
+        if form == "skew" and n < 2:
+            raise ShapeError(
+                f"LinearEvolution('skew') turns at least two points, got one along the axes "
+                f"{self.axes} of a weight of shape {tuple(shape)}"
             )
         self.points = n
         if form == "dense":

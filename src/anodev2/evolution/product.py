@@ -37,7 +37,7 @@ def add_product(
 
 
 def expm1(a: Float[Tensor, "sets n n"]) -> Float[Tensor, "sets n n"]:
-    """exp(a) - I, exactly zero where a is."""
+    """exp(a) - I, to rounding of I and exactly zero where a is."""
     return _exp(a) - torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
 
 

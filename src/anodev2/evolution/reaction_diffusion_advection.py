@@ -28,6 +28,9 @@ from anodev2.usage import check_choice
 LARGEST_DENSE_GRID = 32
 """Grid points up to which all axes share one matrix; above it each axis has its own."""
 
+LARGEST_POINT_GRID = 256
+"""Grid points that may each have coefficients of their own."""
+
 
 class ReactionDiffusionAdvection(Evolution):
     """dw/dt = sigma(d lap w + v . grad w + rho w) on the kernel's grid.
@@ -50,7 +53,7 @@ class ReactionDiffusionAdvection(Evolution):
         solver: integrates the unsplit equation; None is the split step.
 
     Raises:
-        ShapeError: a weight without 1, 2 or 3 kernel axes.
+        ShapeError: a weight without 1, 2 or 3 kernel axes, or too many for coefficients by point.
         ValueError: an unknown layout.
 
     Half-precision weights are evolved in float32 and cast back, whatever the autocast state.
@@ -81,6 +84,11 @@ class ReactionDiffusionAdvection(Evolution):
             "point": kernel,
         }
         check_choice("coefficients", coefficients, layouts)
+        if coefficients == "point" and prod(kernel) > LARGEST_POINT_GRID:
+            raise ShapeError(
+                f"coefficients='point' has one matrix for up to {LARGEST_POINT_GRID} points, got a "
+                f"kernel of {kernel}; 'channel' and 'filter' take any"
+            )
         self.coefficients = coefficients
         self.activation = activation
         self.solver = solver
