@@ -129,17 +129,11 @@ def test_the_uniform_kernel_converges_at_order_1_where_the_window_is_no_multiple
     assert log2(gap(1024) / gap(2048)) == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="at t = window the jump is the end of the integral, where the rule halves the weight "
-    "already; K halves it again",
-)
 def test_the_uniform_kernel_keeps_order_2_where_its_window_begins_at_time_0() -> None:
     slope = log2(error("uniform", 1, WINDOW, 32) / error("uniform", 1, WINDOW, 64))
     assert slope == pytest.approx(2, abs=0.02)
 
 
-@pytest.mark.xfail(strict=True, reason="a rate that is not learned is rounded to float32")
 @pytest.mark.parametrize("kernel", [Exponential(RATE), Gaussian(WIDTH)], ids=["rate", "width"])
 def test_a_setting_that_is_not_learned_is_as_exact_as_the_weights(kernel: IntegralKernel) -> None:
     value = kernel.values(torch.zeros(1, dtype=torch.float64), 0.1).item()
@@ -256,7 +250,6 @@ def test_a_kernel_without_extent_is_refused(name: str, build, value: float) -> N
         build(value)
 
 
-@pytest.mark.xfail(strict=True, reason="infinity is taken, and theta is then nan")
 @pytest.mark.parametrize("build", [Exponential, Gaussian, Uniform])
 def test_an_infinite_extent_is_refused(build) -> None:
     with pytest.raises(UsageError):

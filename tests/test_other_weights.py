@@ -194,7 +194,6 @@ def test_a_time_that_is_not_on_the_grid_is_refused(time: float) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.xfail(strict=True, reason="only as many steps are taken as the last time given needs")
 def test_times_out_of_order_are_honoured_or_refused() -> None:
     block = stirred(block_of("linear", NetworkEvolution))
     forward = block.weight_trajectory([0.0, 1.0])["field.0.weight"]

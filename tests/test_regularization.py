@@ -168,7 +168,6 @@ def test_by_default_no_path_is_kept() -> None:
     assert block._last.paths is None
 
 
-@pytest.mark.xfail(strict=True, reason="without factors the evolution ODE is solved a second time")
 def test_by_default_it_takes_no_steps() -> None:
     block = ramp(Regularization())
     block(signals())
@@ -176,9 +175,6 @@ def test_by_default_it_takes_no_steps() -> None:
     assert operator(block).steps == 3
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the path of a forward pass under no_grad is taken, without its gradient"
-)
 def test_after_a_forward_pass_without_gradients_it_has_its_gradients_all_the_same() -> None:
     block = ramp(Regularization(path=0.5))
     with torch.no_grad():

@@ -7,6 +7,7 @@ which needs no z, and then runs the activation ODE through a gradient strategy.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -135,14 +136,13 @@ class CoupledODE(nn.Module):
             ValueError: the field does not keep the shape of z.
             FloatingPointError: a weight or z is not finite, where `check_finite` is on.
         """
-        as_tuple = not isinstance(z0, Tensor)
-        z = tuple(z0) if as_tuple else (z0,)
+        z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
         if not z:
             raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
         program = self.program(z0)
         self.evaluations = program.evaluations
         z1 = self.gradient.solve(program, z)
-        return z1 if as_tuple else z1[0]
+        return z1[0] if isinstance(z0, Tensor) else z1
 
     def weight_trajectory(
         self, times: Sequence[float] | None = None
@@ -155,7 +155,7 @@ class CoupledODE(nn.Module):
             times: in ascending order, on the grid of w; None takes `read_times`.
 
         Raises:
-            ValueError: a time that is not on the grid.
+            ValueError: a time that is not on the grid, or times that do not ascend.
         """
         paths = self.paths(times)
         return {f"field.{name}": torch.stack(path.theta) for name, path in paths.items()}
@@ -176,15 +176,15 @@ class CoupledODE(nn.Module):
         return trajectory.solve(initial_weights(self.field, self._evolved))
 
     def regularization(self) -> Float[Tensor, ""]:
-        """R(w0, p) as `regularize` says, from the weights' paths of the latest forward pass.
+        """R(w0, p) as `regularize` says, from the path of w in the latest forward pass.
 
-        Differentiable in w0 and p; add it to the loss before the backward pass. A second call
-        solves the evolution ODE anew.
+        Add it to the loss before the backward pass. A second call solves for w anew.
         """
+        if self.regularize == Regularization():
+            return torch.zeros((), device=next(self.field.parameters()).device)
         paths, self._last.paths = self._last.paths or self.paths(), None
         state = self.regularize.of_state(paths.values())
-        p = self.regularize.of_parameters(self.evolution.parameters())
-        return state + p.to(state.device)
+        return state + self.regularize.of_parameters(self.evolution.parameters()).to(state)
 
     @torch.no_grad()
     def materialize(self) -> MaterializedODE:
@@ -225,7 +225,7 @@ class CoupledODE(nn.Module):
         """The z-steps of a forward pass as data, with theta evolved once for all of them.
 
         Args:
-            z0: z(0), or anything on its device that is a tensor or a tuple as z(0) is.
+            z0: z(0); only its device and whether it is a tuple matter.
         """
         steps = Steps(
             self,
@@ -255,8 +255,8 @@ class CoupledODE(nn.Module):
         """Everything differentiable that the steps read: theta, norms, other parameters."""
         points = self._reads.distinct
         paths = self.paths()
-        if self.regularize != Regularization():
-            self._last.paths = paths
+        wanted = self.regularize != Regularization() and torch.is_grad_enabled()
+        self._last.paths = paths if wanted else None
         reads = {
             theta_key(point, name): value
             for name, path in paths.items()
@@ -274,6 +274,8 @@ class CoupledODE(nn.Module):
 
     def _points(self, times: Sequence[float]) -> list[int]:
         """The points of the w-grid at these times."""
+        if not times or any(b < a for a, b in pairwise(times)):
+            raise UsageError(f"times {tuple(times)}: expected at least one, in ascending order")
         grid = Coupling(len(times), self._reads.w_steps, tuple(times))
         return [point for (point,) in grid.reads(Euler().tableau.c).index]
 
@@ -286,7 +288,7 @@ class CoupledODE(nn.Module):
         )
 
     def _motion(self) -> Motion | None:
-        """The weights in continuous time, if every one has a rate and is read as it is then."""
+        """The weights in continuous time, if each has a rate and is read as it is then."""
         if not isinstance(self.memory, Dirac) or self.coupling.read_times is not None:
             return None
         q = {name: self._operator(name) for name in self._evolved}

@@ -117,7 +117,7 @@ def compare(
         out=out,
         order=order,
         precision=precision,
-        evolutions=evolutions.split(","),
+        evolutions=[name.strip() for name in evolutions.split(",")],
         memory=memory,
         regularization=regularization,
         p_rates=p_rates.split(","),
@@ -143,7 +143,8 @@ evolutions, each with its options as in linear:form=skew, and compression=FACTOR
   rda               reaction-diffusion-advection of kernels
                     (coefficients=channel|layer|filter|point, activation=tanh|none|sin|relu,
                     solver=none|euler|midpoint|rk4; none is the paper's split step)
-  linear            dw/dt = A w (form=dense|skew|low-rank, rank=2)
+  linear            dw/dt = A w along the kernel's axes, or those given by number
+                    (form=dense|skew|low-rank, axes=none, rank=2)
   network           a small network of each filter (hidden=16, activation=tanh, solver=euler)
   coordinate        a pattern-producing network of coordinates and time (hidden=12, solver=euler)
   piecewise-linear  a path through learned weights at knots (intervals=4)

@@ -9,7 +9,7 @@ new kernel is a class here and a line in `tests/cases.py`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import log, pi
+from math import exp, inf, log, pi
 
 import torch
 from jaxtyping import Float
@@ -95,7 +95,7 @@ class Exponential(IntegralKernel):
         self.log_rate = _logarithm("rate", rate, learn)
 
     def values(self, lags: Float[Tensor, " lags"], dt: float) -> Float[Tensor, " lags"]:
-        rate = torch.as_tensor(self.log_rate).to(lags).exp()
+        rate = _exponential(self.log_rate, lags)
         return rate * (-rate * lags).exp()
 
 
@@ -116,7 +116,7 @@ class Gaussian(IntegralKernel):
         self.log_width = _logarithm("width", width, learn)
 
     def values(self, lags: Float[Tensor, " lags"], dt: float) -> Float[Tensor, " lags"]:
-        width = torch.as_tensor(self.log_width).to(lags).exp()
+        width = _exponential(self.log_width, lags)
         return (2 / pi) ** 0.5 / width * (-(lags / width).square() / 2).exp()  # type: ignore[no-any-return]
 
 
@@ -136,14 +136,14 @@ class Uniform(IntegralKernel):
 
     def __init__(self, window: float = 0.4, *, normalize: bool = True) -> None:
         super().__init__(normalize=normalize)
-        if not window > 0:
-            raise UsageError(f"window must be positive, got {window!r}")
+        _check_positive("window", window)
         self.window = window
 
     def values(self, lags: Float[Tensor, " lags"], dt: float) -> Float[Tensor, " lags"]:
         edge = (lags - self.window) / dt  # in steps, so that rounding does not move the jump
-        inside = torch.where(edge.abs() < 1e-3, 0.5, (edge < 0).to(lags.dtype))
-        return inside / self.window
+        inside = (edge < 1e-3).to(lags.dtype)
+        jumps = (edge.abs() < 1e-3) & (lags < lags[0])  # the integral may end there instead
+        return torch.where(jumps, 0.5, inside) / self.window
 
     def extra_repr(self) -> str:
         return f"window={self.window}, {super().extra_repr()}"
@@ -179,6 +179,17 @@ class Learned(IntegralKernel):
 
 def _logarithm(name: str, value: float, learn: bool) -> nn.Parameter | float:
     """log(value), as a parameter or as a number."""
-    if not value > 0:
-        raise UsageError(f"{name} must be positive, got {value!r}")
+    _check_positive(name, value)
     return nn.Parameter(torch.tensor(value).log()) if learn else log(value)
+
+
+def _exponential(logarithm: Tensor | float, like: Tensor) -> Tensor:
+    """exp(logarithm) in the dtype of `like`."""
+    if isinstance(logarithm, float):
+        return like.new_tensor(exp(logarithm))
+    return logarithm.to(like.dtype).exp()
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not 0 < value < inf:
+        raise UsageError(f"{name} must be positive, got {value!r}")

@@ -144,7 +144,6 @@ def test_every_rate_of_p_is_a_run_of_its_own(
     assert methods == ["anodev2-2 linear", "anodev2-2 linear p-rate=10", "anode"]
 
 
-@pytest.mark.xfail(strict=True, reason="the second finds the first's run finished and refuses it")
 def test_an_evolution_given_twice_is_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +160,6 @@ def test_a_mistake_in_the_last_evolution_is_found_before_anything_is_trained(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.xfail(strict=True, reason="theta(0) is 0: the distance is inf, which is no JSON")
 def test_the_distance_is_a_number_where_theta_is_the_raw_integral() -> None:
     model = build_model("resnet4", moving=moving("rda", "exponential:normalize=false", "none"))
     assert math.isfinite(describe_motion(model)["distance"])

@@ -8,7 +8,7 @@ A basis is a class here; its functions are Python numbers, so no tensor holds a 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import cos, floor, pi, sin
+from math import cos, floor, pi, prod, sin
 
 import torch
 from jaxtyping import Float
@@ -124,7 +124,7 @@ class Fourier(Basis):
 class BasisEvolution(Evolution):
     """w(t) = w0 + sum_k c_k (phi_k(t) - phi_k(0)): a path of w, independent of where it starts.
 
-    Parameters: `c`, (K, *shape), zero at first. It has K numbers for each entry of the weight,
+    Parameters: `c`, (K, entries), zero at first. It has K numbers for each entry of the weight,
     as in the Galerkin layers of torchdyn and the spline networks of torchbraid: with a
     piecewise-linear basis as fine as the steps, each step has weights of its own.
 
@@ -139,7 +139,8 @@ class BasisEvolution(Evolution):
     def __init__(self, shape: Sequence[int], *, basis: Basis = PiecewiseLinear()) -> None:
         super().__init__()
         self.basis = basis
-        self.c = nn.Parameter(torch.zeros(basis.count, *shape))
+        self.shape = tuple(shape)
+        self.c = nn.Parameter(torch.zeros(basis.count, prod(shape)))
 
     def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         start, end = self.basis.values(t), self.basis.values(t + dt)
@@ -157,7 +158,7 @@ class BasisEvolution(Evolution):
         """
         if not isinstance(self.basis, PiecewiseLinear):
             raise TypeError(f"only PiecewiseLinear is refined, got {self.basis}")
-        fine = BasisEvolution(self.c.shape[1:], basis=PiecewiseLinear(2 * self.basis.intervals))
+        fine = BasisEvolution(self.shape, basis=PiecewiseLinear(2 * self.basis.intervals))
         fine.to(device=self.c.device, dtype=self.c.dtype)
         with torch.no_grad():
             before = torch.cat([torch.zeros_like(self.c[:1]), self.c[:-1]])
@@ -172,4 +173,5 @@ class BasisEvolution(Evolution):
         """sum_k factor_k c_k, in float32 at least."""
         with full_precision(w.device):
             c = self.c.to(torch.promote_types(w.dtype, torch.float32))
-            return torch.tensordot(c.new_tensor(factors), c, dims=1)  # type: ignore[no-any-return]
+            total: Tensor = torch.tensordot(c.new_tensor(factors), c, dims=1)
+            return total.reshape(self.shape)

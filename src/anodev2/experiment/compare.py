@@ -56,8 +56,8 @@ def compare_methods(
             before anything is trained.
     """
     ways = [
-        {"evolution": q.strip(), "memory": memory, "regularization": regularization, "p_rate": rate}
-        for q in evolutions
+        {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
+        for q in dict.fromkeys(evolutions)
         for rate in parse_rates(p_rates)
     ]
     configs = [

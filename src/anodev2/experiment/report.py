@@ -116,8 +116,9 @@ def _motion(runs: Sequence[Result]) -> list[str]:
     moved = [run.motion for run in runs if run.motion]
     if not moved:
         return ["", ""]
-    distance = sum(motion["distance"] for motion in moved) / len(moved)
-    return [f"{moved[0]['p']:,}", f"{100 * distance:.1f} %"]
+    known = [motion["distance"] for motion in moved if motion["distance"] is not None]
+    distance = f"{100 * sum(known) / len(known):.1f} %" if known else ""
+    return [f"{moved[0]['p']:,}", distance]
 
 
 def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:

@@ -43,7 +43,7 @@ class Result:
     precision: str
     epochs: list[Row]
     environment: dict[str, Any]
-    motion: dict[str, float] | None = None
+    motion: dict[str, float | None] | None = None
 
     @property
     def accuracy(self) -> float:

@@ -73,13 +73,17 @@ def moving(evolution: str, memory: str, regularization: str) -> Moving:
     if (evolution, memory, regularization) == DEFAULT:
         return Moving()
     name, options = _split("evolution", evolution)
-    compression = float(options.pop("compression", 1))
+    compression = _number(options.pop("compression", "1"))
+    if isinstance(compression, str):
+        raise UsageError(f"compression={compression}: expected a number such as 4")
     q = _evolution(name, options)
     kernel, settings = _split("memory", memory)
     check_choice("memory kernel", kernel, MEMORIES)
     k = partial(MEMORIES[kernel], **_values(kernel, MEMORIES[kernel], settings))
     k()  # values out of range are found here
-    factors = {} if regularization == "none" else _split("", f":{regularization}")[1]
+    factors = {}
+    if regularization != "none":
+        factors = _split("regularization", f"regularization:{regularization}")[1]
     r = Regularization(**_values("regularization", Regularization, factors))
     return Moving(evolution=q, memory=k, regularize=r, compression=compression)
 
@@ -139,9 +143,18 @@ def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> An
         check_choice(key, text, [n for n, x in OBJECTS[key].items() if optional or x is not None])
         return OBJECTS[key][text]
     default = known[key].default
-    value = yaml.safe_load(text)
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
     if isinstance(value, str) and isinstance(default, float):
         value = _number(text)  # YAML takes 1e-3 for a word
+    if "Sequence" in str(known[key].annotation):
+        if text == "none":
+            return None
+        value = [value] if isinstance(value, int) else value
+        if not (isinstance(value, list) and all(isinstance(x, int) for x in value)):
+            raise UsageError(f"{name}: {key}={text}, expected a whole number or [0,1]")
     kind = type(default)
     if isinstance(default, float) and type(value) is int:
         value = float(value)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from torch import nn
 
@@ -31,6 +32,10 @@ class Moving:
     memory: Callable[[], MemoryKernel] = Dirac
     regularize: Regularization = field(default_factory=Regularization)
     compression: float = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.compression < inf:
+            raise UsageError(f"compression must be at least 1, got {self.compression:g}")
 
     def block(self, f: nn.Module, coupling: Coupling) -> CoupledODE:
         """A block of the field f under a coupling."""
