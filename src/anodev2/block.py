@@ -184,7 +184,7 @@ class CoupledODE(nn.Module):
             return torch.zeros((), device=next(self.field.parameters()).device)
         paths, self._last.paths = self._last.paths or self.paths(), None
         state = self.regularize.of_state(paths.values())
-        return state + self.regularize.of_parameters(self.evolution.parameters()).to(state)
+        return state + self.regularize.of_parameters(self.evolution.parameters()).to(state.device)
 
     @torch.no_grad()
     def materialize(self) -> MaterializedODE:
