@@ -42,7 +42,7 @@ MISTAKES = {
     "option": (["train", "--sede", "3"], "--sede 3", "'--seed'"),
     "epochs text": (["train", "--epochs", "x"], "Given value: x", "int"),
     "command": (["tran"], "'tran'", "did you mean 'train'?"),
-    "no command": ([], "", "{train,compare}"),
+    "no command": ([], "", "{train,compare,optimality}"),
     "config": (["train", "--config", "none.yaml"], "none.yaml", ""),
     "methods": (["compare", "--methods", "baseline,anodev2"], "unknown method 'anodev2'", "'ano"),
     "seeds": (["compare", "--seeds", "0;1"], "seeds '0;1'", "0,1,2"),
@@ -102,6 +102,10 @@ def test_printing_the_configuration_shows_every_option(capsys: pytest.CaptureFix
         "out": "out",
         "order": "pre",
         "precision": "auto",
+        "evolution": "rda",
+        "memory": "dirac",
+        "regularization": "none",
+        "p_rate": 1.0,
         "resume": False,
     }
 

@@ -181,7 +181,7 @@ def distance(evolution, memory, steps: int) -> float:
 @pytest.mark.parametrize("memory", [MEMORY_KERNELS[0], RAW], ids=str)
 @pytest.mark.parametrize("evolution", SMOOTH, ids=str)
 def test_the_continuous_system_tends_to_it_at_first_order(evolution, memory):
-    coarse, fine = (distance(evolution, memory, steps) for steps in (20, 40))
+    coarse, fine = (distance(evolution, memory, steps) for steps in (40, 80))
     assert log2(coarse / fine) == pytest.approx(1, abs=0.15)
 
 
@@ -221,11 +221,11 @@ def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay(
         assert (row.kernel is None) == (not any(True for _ in block.memory.parameters()))
 
 
-def test_a_residual_is_zero_where_loss_and_weight_decay_balance():
+def test_a_residual_is_zero_where_the_loss_does_not_depend_on_the_weights():
     w = nn.Conv2d(1, 1, 3, padding=1, bias=False)
     model = CoupledODE(w, evolution=LINEAR, coupling=configuration_1(1)).double()
     z0 = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
-    (row,) = stationarity(model, lambda: model(z0).sum() - 0.5 * w.weight.square().sum() * 0)
+    (row,) = stationarity(model, lambda: model(z0).sum())
     assert row.w0.norm == 0 and row.w0.relative == 0
 
 

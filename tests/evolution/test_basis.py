@@ -197,7 +197,7 @@ def test_it_starts_at_rest_to_the_bit(dtype, shape, basis):
 def test_a_piecewise_linear_basis_as_fine_as_the_steps_goes_through_any_weights(steps, shape):
     weights = [weight(shape, seed) for seed in range(steps + 1)]
     operator = BasisEvolution(shape, basis=PiecewiseLinear(steps)).double()
-    operator.c.copy_((torch.stack(weights[1:]) - weights[0]).flatten(1))
+    operator.c.copy_((torch.stack(weights[1:]) - weights[0]).reshape(operator.c.shape))
     w, step = weights[0], operator.stepper(1 / steps)
     for m in range(steps):
         w = step(w, m / steps)

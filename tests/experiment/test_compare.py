@@ -76,8 +76,8 @@ def test_the_report_has_a_row_a_method_with_least_most_and_average(finished: Pat
     assert [row[1] for row in table] == ["1", "2", "2"]
     assert [row[4] for row in table] == ["1 + 0", "2 + 0", "2 + 2"]
     for row in table:
-        least, most = (float(number) for number in row[6].split(" / "))
-        assert float(row[7]) == pytest.approx((least + most) / 2, abs=0.01)
+        least, most = (float(number) for number in row[9].split(" / "))
+        assert float(row[10]) == pytest.approx((least + most) / 2, abs=0.01)
 
 
 def test_the_report_shows_accuracy_and_a_kernel_evolving(finished: Path) -> None:
