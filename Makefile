@@ -8,7 +8,7 @@ compare: .venv/ready
 	$(BIN)/anodev2 compare
 
 test: .venv/ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 lint: .venv/ready
 	$(BIN)/ruff check
