@@ -140,8 +140,7 @@ class CoupledODE(nn.Module):
         if not z:
             raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
         program = self.program(z0)
-        self.evaluations = program.evaluations
-        z1 = self.gradient.solve(program, z)
+        self.evaluations, z1 = program.evaluations, self.gradient.solve(program, z)
         return z1[0] if isinstance(z0, Tensor) else z1
 
     def weight_trajectory(
@@ -176,15 +175,16 @@ class CoupledODE(nn.Module):
         return trajectory.solve(initial_weights(self.field, self._evolved))
 
     def regularization(self) -> Float[Tensor, ""]:
-        """R(w0, p) as `regularize` says, from the path of w in the latest forward pass.
+        """R(w0, p) by the path of w in the latest forward pass; a second call solves for w anew.
 
-        Add it to the loss before the backward pass. A second call solves for w anew.
+        Add it to the loss before the backward pass.
         """
+        device = next(self.field.parameters()).device
         if self.regularize == Regularization():
-            return torch.zeros((), device=next(self.field.parameters()).device)
+            return torch.zeros((), device=device)
         paths, self._last.paths = self._last.paths or self.paths(), None
-        state = self.regularize.of_state(paths.values())
-        return state + self.regularize.of_parameters(self.evolution.parameters()).to(state.device)
+        of_p = self.regularize.of_parameters(self.evolution.parameters())
+        return self.regularize.of_state(paths.values()).to(device) + of_p.to(device)
 
     @torch.no_grad()
     def materialize(self) -> MaterializedODE:

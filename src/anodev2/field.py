@@ -134,6 +134,7 @@ def operators(
         ValueError: an unknown name, a weight that the evolution refuses, or none that it
             accepts.
     """
+    build = _apart(evolution)
     parameters = dict(field.named_parameters())
     shapes = {
         name: parameter.shape if (state := _state(field, name)) is None else state.shape
@@ -144,7 +145,7 @@ def operators(
         reason = "it has none"
         for name in _weights(field):
             try:
-                accepted[name] = evolution(shapes[name])
+                accepted[name] = build(shapes[name])
             except ShapeError as error:
                 reason = str(error)
         if not accepted:
@@ -162,7 +163,26 @@ def operators(
         chosen = list(dict.fromkeys(evolve))
     for name in chosen:
         check_choice(f"parameter of {type(field).__name__}", name, parameters)
-    return {name: evolution(shapes[name]) for name in chosen}
+    return {name: build(shapes[name]) for name in chosen}
+
+
+def _apart(
+    evolution: Callable[[Sequence[int]], Evolution],
+) -> Callable[[Sequence[int]], Evolution]:
+    """What an evolution draws leaves the random numbers of other parameters as they would be.
+
+    So networks of one seed share all weights but p, whatever moves them.
+    """
+    source = torch.Generator()
+    source.set_state(torch.get_rng_state())
+
+    def build(shape: Sequence[int]) -> Evolution:
+        with torch.random.fork_rng(devices=[]):
+            drawn = torch.randint(2**62, (), generator=source, device="cpu")
+            torch.default_generator.manual_seed(int(drawn))
+            return evolution(shape)
+
+    return build
 
 
 def initial_weights(field: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:

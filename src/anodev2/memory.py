@@ -152,7 +152,8 @@ class Uniform(IntegralKernel):
 class Learned(IntegralKernel):
     """A number for each lag 0, dt, 2 dt, ... of the w-grid, and zero beyond.
 
-    Parameters: `k`, (lags,), at first that of no memory: 2 / dt at lag 0, in units of dt.
+    Parameters: `k`, (lags,), at first that of no memory: 2 / dt at lag 0, in units of dt. They are
+    unconstrained; normalised, theta has a pole where their sum (k_0 and the last halved) is zero.
 
     Args:
         lags: how many, at least 1; 1 has no memory.

@@ -28,11 +28,12 @@ from torch import Tensor
 
 from anodev2.block import CoupledODE
 from anodev2.discretization import theta_key
-from anodev2.evolution import Evolution
+from anodev2.evolution import Evolution, Frozen
 from anodev2.evolution.trajectory import Path
 from anodev2.field import initial_weights
 from anodev2.gradient.kept import Kept
 from anodev2.gradient.program import Program, State
+from anodev2.precision import full_precision
 from anodev2.solver import Activations, Euler, Z
 from anodev2.usage import UsageError
 
@@ -117,6 +118,7 @@ class _System:
         parameters = self.block.named_parameters()
         self.names = {id(p): name for name, p in parameters if p.requires_grad}
         self.found: State = {}
+        self.dr_dw0: State = {}
         reads = block.coupling.reads(block.solver.tableau.c)
         self.points = [point for (point,) in reads.index]
         self.dt = 1 / reads.w_steps
@@ -133,7 +135,7 @@ class _System:
             alpha = self._step_back(i, alpha, gamma)
         beta = {name: self._sweep(name, reads) for name, reads in gamma.items()}
         self._add_regularization()
-        self._add_w0({name: -b for name, b in beta.items()})
+        self._add_w0({name: self.dr_dw0[name] - b for name, b in beta.items()})
         own = {n: p for n, p in self.block.named_parameters() if p.requires_grad}
         gradients = {n: self.found.get(n, torch.zeros_like(p)).to(p.dtype) for n, p in own.items()}
         return Adjoints(alpha, {f"field.{n}": b for n, b in beta.items()}, gradients)
@@ -167,7 +169,7 @@ class _System:
         return tuple(a + h * d for a, d in zip(alpha, dz, strict=True))
 
     def _theta(self, name: str, point: int) -> Tensor:
-        with torch.no_grad():
+        with torch.no_grad(), full_precision(self.w[name][0].device):
             theta = self.block.memory(self.w[name][: point + 1], self.dt)
             return theta.to(self._dtype(name)).clone()  # type: ignore[no-any-return]
 
@@ -181,7 +183,7 @@ class _System:
         for m in reversed(range(last)):
             w = self.w[name][m + self.ahead].detach().requires_grad_()
             p = [x for x in operator.parameters() if x.requires_grad]
-            with torch.enable_grad():
+            with torch.enable_grad(), full_precision(w.device):
                 end = self._moved(operator, w, m)
             (dw,), dp = _products((end,), (beta,), [w], p)
             for x, value in zip(p, dp, strict=True):
@@ -191,6 +193,8 @@ class _System:
 
     def _moved(self, operator: Evolution, w: Tensor, m: int) -> Tensor:
         """Phi(w_m), or w + dt q at the step's end."""
+        if isinstance(operator, Frozen):
+            return w
         if not self.ahead:
             return operator(w, m * self.dt, self.dt)  # type: ignore[no-any-return]
         rate = operator.velocity(w, (m + 1) * self.dt)
@@ -202,12 +206,12 @@ class _System:
         return w + self.dt * rate
 
     def _sources(self, name: str, gamma: dict[int, Tensor]) -> list[Tensor]:
-        """sum_i c_im gamma_i - dR/dw_m for each m (R for m >= 1 alone), and g_K on the way."""
+        """sum_i c_im gamma_i - dR/dw_m for each m (R for m >= 1), and g_K and dR/dw0 on the way."""
         w = [x.detach().requires_grad_() for x in self.w[name]]
         sources = [torch.zeros_like(x) for x in w]
         k = [x for x in self.block.memory.parameters() if x.requires_grad]
         for point, value in gamma.items():
-            with torch.enable_grad():
+            with torch.enable_grad(), full_precision(w[0].device):
                 theta = self.block.memory(w[: point + 1], self.dt).to(value.dtype)
             dw, dk = _products((theta,), (value,), w, k)
             sources = [s + d for s, d in zip(sources, dw, strict=True)]
@@ -216,7 +220,8 @@ class _System:
         with torch.enable_grad():
             r = self.block.regularize.of_state([Path(w, [], self.dt)])
         (dr,) = _products((r,), (torch.ones_like(r),), w)
-        return [s - d for s, d in zip(sources, dr, strict=True)]
+        self.dr_dw0[name] = dr[0]
+        return [sources[0], *(s - d for s, d in zip(sources[1:], dr[1:], strict=True))]
 
     def _add_regularization(self) -> None:
         p = [x for x in self.block.evolution.parameters() if x.requires_grad]

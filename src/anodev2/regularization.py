@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 import torch
 from jaxtyping import Float
@@ -34,7 +35,7 @@ class Regularization:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if not value >= 0:
+            if not 0 <= value < inf:
                 raise UsageError(f"{name} must be at least 0, got {value!r}")
 
     def of_state(self, paths: Iterable[Path]) -> Float[Tensor, ""]:
@@ -50,7 +51,8 @@ class Regularization:
 
     def of_parameters(self, p: Iterable[Tensor]) -> Float[Tensor, ""]:
         """The term in p."""
-        terms = [self.p / 2 * x.square().sum() for x in p] if self.p else []
+        wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in p)
+        terms = [self.p / 2 * x.square().sum() for x in wide] if self.p else []
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
 

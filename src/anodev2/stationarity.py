@@ -2,15 +2,20 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from anodev2.block import CoupledODE
-from anodev2.optimality import adjoints
+from anodev2.gradient.kept import Kept
+from anodev2.optimality import Adjoints, adjoints
+from anodev2.precision import Precision
 from anodev2.solver import Z
+from anodev2.usage import UsageError
 
 
 @dataclass(frozen=True)
@@ -57,18 +62,18 @@ def stationarity(
         weight_decay: of the optimizer, which acts as R = weight_decay/2 |x|^2 on all parameters.
 
     Raises:
-        ValueError: a solver other than Euler.
+        ValueError: a solver other than Euler, or a block that did not run just once.
     """
     blocks = {n: m for n, m in model.named_modules() if isinstance(m, CoupledODE)}
-    with _recorded(blocks.values()) as records, torch.enable_grad():
+    with _recorded(blocks) as records, torch.enable_grad():
         j = loss()
     found = []
     for path, block in blocks.items():
-        record = records[id(block)]
-        dj_dz1 = record.like_z0(torch.autograd.grad(j, record.z1, retain_graph=True))
-        with torch.random.fork_rng():
-            torch.set_rng_state(record.rng)
-            solved = adjoints(block, record.z0, dj_dz1)
+        if path not in records:
+            raise UsageError(f"the block {path!r} did not run: expected a loss that runs the model")
+        record = records[path]
+        dj_dz1 = torch.autograd.grad(j, record.z1, retain_graph=True)
+        solved = record.adjoints(dj_dz1)
         values = dict(block.named_parameters())
 
         def condition(
@@ -110,36 +115,50 @@ def as_table(rows: Sequence[Stationarity]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+@dataclass
 class _Record:
-    """What went into a block and came out of it in one forward pass."""
+    """A block as it was before a forward pass, and what went in and came out."""
 
+    block: CoupledODE
     z0: Z
-    z1: tuple[Tensor, ...]
-    rng: Tensor
+    kept: Kept
+    precision: Precision
+    z1: tuple[Tensor, ...] = ()
 
-    def like_z0(self, parts: tuple[Tensor, ...]) -> Z:
-        """One tensor for each part of z, as the block takes them."""
-        return parts[0] if isinstance(self.z0, Tensor) else parts
+    def adjoints(self, dj_dz1: tuple[Tensor, ...]) -> Adjoints:
+        """The optimality system, in the same state as that pass."""
+        devices = sorted({x.get_device() for x in self.kept.z if x.is_cuda})
+        with torch.random.fork_rng(devices), self.precision.restore():
+            self.kept.restore_generators()
+            given = dj_dz1[0] if isinstance(self.z0, Tensor) else dj_dz1
+            return adjoints(self.block, self.z0, given)
 
 
 @contextmanager
-def _recorded(blocks: Any) -> Iterator[dict[int, _Record]]:
+def _recorded(blocks: Mapping[str, CoupledODE]) -> Iterator[dict[str, _Record]]:
     """Note what blocks are given and return."""
-    records: dict[int, _Record] = {}
+    records: dict[str, _Record] = {}
 
-    def before(block: nn.Module, given: tuple[Z]) -> None:
-        record = records[id(block)] = _Record()
-        record.rng = torch.get_rng_state()
+    def before(path: str, block: CoupledODE, given: tuple[Z]) -> None:
+        if path in records:
+            raise UsageError(f"the block {path!r} ran twice: expected a loss that runs it once")
         z0 = given[0]
-        record.z0 = z0.detach() if isinstance(z0, Tensor) else tuple(x.detach() for x in z0)
+        z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
+        z = tuple(x.detach() for x in z)
+        records[path] = _Record(
+            deepcopy(block),
+            z[0] if isinstance(z0, Tensor) else z,
+            Kept.capture(z, {}),
+            Precision.capture(z[0].device),
+        )
 
-    def after(block: nn.Module, given: tuple[Z], z1: Z) -> Z:
+    def after(path: str, block: CoupledODE, given: tuple[Z], z1: Z) -> Z:
         """Hand on copies, which a layer after the block may change in place."""
-        records[id(block)].z1 = (z1,) if isinstance(z1, Tensor) else z1
+        records[path].z1 = (z1,) if isinstance(z1, Tensor) else tuple(z1)
         return z1.clone() if isinstance(z1, Tensor) else tuple(x.clone() for x in z1)
 
-    hooks = [b.register_forward_pre_hook(before) for b in blocks]
-    hooks += [b.register_forward_hook(after) for b in blocks]
+    hooks = [b.register_forward_pre_hook(partial(before, path)) for path, b in blocks.items()]
+    hooks += [b.register_forward_hook(partial(after, path)) for path, b in blocks.items()]
     try:
         yield records
     finally:

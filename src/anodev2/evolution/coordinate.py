@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from anodev2.evolution.operator import Evolution, integrate
 from anodev2.evolution.perceptron import Perceptron
@@ -39,7 +39,7 @@ class CoordinateEvolution(Evolution):
         check_count("hidden", hidden)
         self.solver = solver
         self.network = Perceptron((len(shape) + 1, hidden, hidden, 1), patterns)
-        self.places = Table(_places(shape))
+        self.lines = nn.ModuleList(Table(_line(n)) for n in shape)
 
     def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
         with full_precision(w.device):
@@ -54,8 +54,9 @@ class CoordinateEvolution(Evolution):
         return str(self.solver)
 
     def _rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
-        places = self.places(w.dtype)
-        inputs = torch.cat([places, places.new_full((1, places.shape[1]), t)])
+        lines = [line(w.dtype) for line in self.lines] or [w.new_zeros(1)]
+        places = [x.flatten() for x in torch.meshgrid(*lines, indexing="ij")][: w.ndim]
+        inputs = torch.stack([*places, w.new_full((w.numel(),), t)])
         return self.network(inputs).reshape(w.shape)  # type: ignore[no-any-return]
 
 
@@ -65,13 +66,6 @@ def patterns(x: Float[Tensor, "units points"]) -> Float[Tensor, "units points"]:
     return torch.cat([waves.sin(), bumps.square().neg().exp(), steps.tanh()])
 
 
-def _places(shape: Sequence[int]) -> Float[Tensor, "axes entries"]:
-    """The coordinates of every entry in order, in float64; the middle where an axis has one."""
-    lines = [
-        torch.linspace(-1, 1, n, dtype=torch.float64) if n > 1 else torch.zeros(1).double()
-        for n in shape
-    ]
-    if not lines:
-        return torch.zeros(0, 1, dtype=torch.float64)
-    grid = torch.meshgrid(*lines, indexing="ij")
-    return torch.stack([x.flatten() for x in grid])
+def _line(n: int) -> Float[Tensor, " n"]:
+    """The coordinates along an axis, in float64; the middle where it has one point."""
+    return torch.linspace(-1, 1, n, dtype=torch.float64) if n > 1 else torch.zeros(1).double()

@@ -46,7 +46,8 @@ class ReactionDiffusionAdvection(Evolution):
 
     Args:
         shape: (out, in, *kernel) with 1, 2 or 3 kernel axes of any size, even ones included.
-        coefficients: "channel" (default) gives each output channel its own set, "layer" has
+        coefficients: "channel" (default) gives each entry of the first axis its own set, output
+            channels but for transposed convolutions, "layer" has
             one set, "filter" one for each (out, in) pair, "point" one for each point of the
             grid: v is then a velocity field, as in registration by diffeomorphisms.
         activation: sigma, an elementwise function, or None for the linear equation.

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure
@@ -19,7 +20,7 @@ from anodev2.experiment.run import (
     train_run,
     write_config,
 )
-from anodev2.experiment.spelled import DEFAULT
+from anodev2.experiment.spelled import DEFAULT, SPELLED, moving
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
@@ -55,11 +56,7 @@ def compare_methods(
         ValueError: bad input, or a folder whose runs have another configuration; found
             before anything is trained.
     """
-    ways = [
-        {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
-        for q in dict.fromkeys(evolutions)
-        for rate in parse_rates(p_rates)
-    ]
+    ways = ways_to_move(methods, evolutions, memory, regularization, p_rates)
     configs = [
         run_config(
             model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
@@ -73,7 +70,8 @@ def compare_methods(
     for config in configs:
         check_readable(out, config)
     images = load_data(data)
-    check_fit(images, model)
+    for config in configs:
+        check_fit(images, config)
     _claim(out, configs[0])
     results: list[Result] = []
     failures: dict[str, str] = {}
@@ -116,6 +114,34 @@ def with_companions(methods: Sequence[str]) -> list[str]:
     moving = [method for method in map(find_method, given) if method.moves]
     companions = ["anode" if m.steps == 2 else f"anode-{m.steps}" for m in moving]
     return list(dict.fromkeys([*given, *companions]))
+
+
+def ways_to_move(
+    methods: Sequence[str],
+    evolutions: Sequence[str],
+    memory: str,
+    regularization: str,
+    p_rates: Sequence[str],
+) -> list[dict[str, Any]]:
+    """The settings of `RunConfig` that say how weights move, one for each run of a method.
+
+    Raises:
+        ValueError: one that is not valid, or any where no method moves its weights.
+    """
+    ways: list[dict[str, Any]] = [
+        {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
+        for q in dict.fromkeys(evolutions)
+        for rate in parse_rates(p_rates)
+    ]
+    for q in evolutions:
+        moving(q, memory, regularization)
+    usual = [{**dict(zip(SPELLED, DEFAULT, strict=True)), "p_rate": 1.0}]
+    if ways != usual and not any(find_method(name.strip()).moves for name in methods):
+        raise UsageError(
+            f"the weights of {', '.join(methods)} stay at rest: evolutions, memory, regularization "
+            "and p_rates are for methods that move them, such as anodev2-1"
+        )
+    return ways
 
 
 def parse_rates(rates: Sequence[str]) -> list[float]:

@@ -31,14 +31,13 @@ from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.progress import Bar, EpochLines
 from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
-from anodev2.experiment.spelled import DEFAULT, moving
+from anodev2.experiment.spelled import DEFAULT, SPELLED, moving
 from anodev2.experiment.task import Classification
 from anodev2.experiment.whole_file import whole_file
 from anodev2.models import IMAGE_SIZE, MODELS, ORDERS, Moving, build_model, find_method
 from anodev2.usage import UsageError, check_choice
 
 PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
-SPELLED = ("evolution", "memory", "regularization")
 DIGITS_EPOCHS = 15
 """Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
 
@@ -141,7 +140,7 @@ def train_run(
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
     check_readable(out, config)
     data = data or load_data(config.data)
-    check_fit(data, config.model)
+    check_fit(data, config)
     last = folder / "checkpoints" / "last.ckpt"
     checkpoint = last if resume and last.exists() else None
     write_config(folder / "config.yaml", asdict(config))
@@ -211,16 +210,18 @@ def check_readable(out: Path, config: RunConfig) -> None:
         read_checkpoint(folder / "checkpoints" / "last.ckpt")
 
 
-def check_fit(data: ImageData, model: str) -> None:
-    """Refuse images that the network cannot take or tell apart."""
+def check_fit(data: ImageData, config: RunConfig) -> None:
+    """Refuse images that the network cannot take or tell apart, and weights that cannot move so."""
     if len(data.classes) < 2:
         raise UsageError(f"'{data.name}' has one class: expected at least two to tell apart")
     height, width = data.train.images.shape[-2:]
     if (height, width) != (IMAGE_SIZE, IMAGE_SIZE):
         raise UsageError(
             f"the images of '{data.name}' are {height}x{width}: "
-            f"{model} takes {IMAGE_SIZE}x{IMAGE_SIZE}"
+            f"{config.model} takes {IMAGE_SIZE}x{IMAGE_SIZE}"
         )
+    with torch.random.fork_rng(devices=[]):
+        network(config, data)
 
 
 def network(config: RunConfig, data: ImageData) -> nn.Module:

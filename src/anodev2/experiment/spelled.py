@@ -51,7 +51,9 @@ MEMORIES: dict[str, Callable[..., MemoryKernel]] = {
     "learned": Learned,
 }
 BASES = (PiecewiseLinear, Legendre, Fourier)
+SPELLED = ("evolution", "memory", "regularization")
 DEFAULT = ("rda", "dirac", "none")
+"""What is spelled in a run's configuration, and what it is unless given."""
 OBJECTS: dict[str, dict[str, Any]] = {
     "solver": {"none": None, "euler": Euler(), "midpoint": Midpoint(), "rk4": RK4()},
     "activation": {"none": None, "tanh": torch.tanh, "sin": torch.sin, "relu": torch.relu},
@@ -98,7 +100,8 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
     if known in BASES:
         return partial(BasisEvolution, basis=known(**given))
     q = partial(known, **given)
-    q((2, 2, 3, 3))  # values out of range are found here
+    with torch.random.fork_rng(devices=[]):
+        q((2, 2, 3, 3))  # values out of range are found here
     return q
 
 
