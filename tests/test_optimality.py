@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, Coupling, configuration_1, configuration_2
-from anodev2.evolution import LinearEvolution, ReactionDiffusionAdvection, compress
+from anodev2.evolution import Frozen, LinearEvolution, ReactionDiffusionAdvection, compress
 from anodev2.memory import Exponential
 from anodev2.optimality import adjoints, continuous_gradients, gradients
 from anodev2.regularization import Regularization
@@ -146,6 +146,27 @@ def test_alpha_at_0_is_minus_the_gradient_of_z0_and_beta_minus_that_of_w0():
         torch.testing.assert_close(solved.beta[name], -w0.grad, rtol=1e-10, atol=1e-12)
 
 
+def test_beta_at_0_holds_no_r_while_the_gradient_of_w0_does():
+    r = Regularization(w0=0.5, path=0.2)
+    plain, regular = (
+        moving(CoupledODE(field(), evolution=LINEAR, memory=RAW(), **settings).eval())
+        for settings in ({}, {"regularize": r})
+    )
+    solved = adjoints(regular, *data())
+    for name in regular.evolved:
+        w0 = regular.get_parameter(name)
+        shift = solved.gradients[name] + solved.beta[name]
+        torch.testing.assert_close(shift, 0.5 * w0.detach(), rtol=1e-10, atol=1e-12)
+        assert not torch.equal(solved.beta[name], adjoints(plain, *data()).beta[name])
+
+
+def test_weights_at_rest_have_a_continuous_system_too():
+    block = moving(CoupledODE(field().eval(), evolution=Frozen, coupling=configuration_1(200)))
+    exact, other = (f(block.eval(), *data()) for f in (gradients, continuous_gradients))
+    for name, gradient in exact.items():
+        assert (other[name] - gradient).norm() < 0.02 * gradient.norm()
+
+
 def test_it_changes_no_buffer_no_gradient_and_no_random_number():
     block = moving(CoupledODE(field(), evolution=LINEAR))
     before = {n: b.clone() for n, b in block.named_buffers()}
@@ -214,11 +235,41 @@ def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay(
     torch.manual_seed(6)
     model(z0).square().mean().backward()
     for row, block in zip(rows, list(model)[:-1], strict=True):
-        total = [p.grad + 0.01 * p for p in block.evolution.parameters()]
-        norm = torch.cat([g.flatten() for g in total]).norm().item()
-        assert row.p.norm == pytest.approx(norm, rel=1e-9)
-        assert 0 < row.p.relative <= 1
-        assert (row.kernel is None) == (not any(True for _ in block.memory.parameters()))
+        groups = {
+            "w0": [block.get_parameter(name) for name in block.evolved],
+            "p": [*block.evolution.parameters()],
+            "kernel": [*block.memory.parameters()],
+        }
+        for group, parameters in groups.items():
+            found = getattr(row, group)
+            if not parameters:
+                assert found is None
+                continue
+            total = torch.cat([(p.grad + 0.01 * p).flatten() for p in parameters])
+            assert found.norm == pytest.approx(total.norm().item(), rel=1e-9)
+            assert 0 < found.relative <= 1
+
+
+def test_residuals_are_those_of_a_loss_under_autocast():
+    model = CoupledODE(field().eval(), evolution=LINEAR).eval()
+    z0 = data()[0].float()
+
+    def loss() -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(z0).float().square().mean()
+
+    (row,) = stationarity(model, loss)
+    loss().backward()
+    g = torch.cat([p.grad.flatten() for p in model.evolution.parameters()])
+    assert row.p.norm == pytest.approx(g.norm().item(), rel=0.02)
+
+
+def test_a_block_that_does_not_run_just_once_is_named():
+    model, (z0, _) = network(), data()
+    with pytest.raises(ValueError, match="block '3' did not run"):
+        stationarity(model, lambda: model[:3](z0).sum())
+    with pytest.raises(ValueError, match="block '0' ran twice"):
+        stationarity(model, lambda: model(model(z0)).sum())
 
 
 def test_a_residual_is_zero_where_the_loss_does_not_depend_on_the_weights():
