@@ -71,7 +71,9 @@ def assert_equal_to_autograd(block: CoupledODE) -> None:
 
 @pytest.mark.parametrize("coupling", COUPLINGS, ids=["configuration1", "configuration2"])
 @pytest.mark.parametrize("memory", [*MEMORY_KERNELS, RAW], ids=str)
-@pytest.mark.parametrize("evolution", EVOLUTIONS, ids=str)
+@pytest.mark.parametrize(
+    "evolution", EVOLUTIONS, ids=[f"evolution{i}" for i in range(len(EVOLUTIONS))]
+)
 def test_its_gradients_are_those_of_autograd(evolution, memory, coupling):
     block = CoupledODE(field(), coupling=coupling, evolution=evolution, memory=memory())
     assert_equal_to_autograd(moving(block))
