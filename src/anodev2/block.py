@@ -87,6 +87,7 @@ class CoupledODE(nn.Module):
         check_kind("coupling", coupling, Coupling, "configuration_1(steps=5)")
         check_kind("solver", solver, Solver, "Euler()")
         check_kind("gradient", gradient, GradientStrategy, "Direct()")
+        check_kind("memory", Dirac() if memory is None else memory, MemoryKernel, "Gaussian()")
         check_kind("regularize", regularize, Regularization, "Regularization(path=0.01)")
         self.field = field
         self.residual = residual
@@ -175,14 +176,11 @@ class CoupledODE(nn.Module):
         return trajectory.solve(initial_weights(self.field, self._evolved))
 
     def regularization(self) -> Float[Tensor, ""]:
-        """R(w0, p) by the path of w in the latest forward pass; a second call solves for w anew.
-
-        Add it to the loss before the backward pass.
-        """
+        """R(w0, p), by the path of w in the latest forward pass if it still holds, else anew."""
         device = next(self.field.parameters()).device
         if self.regularize == Regularization():
             return torch.zeros((), device=device)
-        paths, self._last.paths = self._last.paths or self.paths(), None
+        paths = self._last.take(self.parameters()) or self.paths()
         of_p = self.regularize.of_parameters(self.evolution.parameters())
         return self.regularize.of_state(paths.values()).to(device) + of_p.to(device)
 
@@ -255,8 +253,8 @@ class CoupledODE(nn.Module):
         """Everything differentiable that the steps read: theta, norms, other parameters."""
         points = self._reads.distinct
         paths = self.paths()
-        wanted = self.regularize != Regularization() and torch.is_grad_enabled()
-        self._last.paths = paths if wanted else None
+        if self.regularize != Regularization() and torch.is_grad_enabled():
+            self._last.keep(paths, self.parameters())
         reads = {
             theta_key(point, name): value
             for name, path in paths.items()
@@ -274,6 +272,7 @@ class CoupledODE(nn.Module):
 
     def _points(self, times: Sequence[float]) -> list[int]:
         """The points of the w-grid at these times."""
+        times = [float(t) for t in times]
         if not times or any(b < a for a, b in pairwise(times)):
             raise UsageError(f"times {tuple(times)}: expected at least one, in ascending order")
         grid = Coupling(len(times), self._reads.w_steps, tuple(times))

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from anodev2.evolution import CompressedState, Evolution, ShapeError
 from anodev2.solver import Activations
-from anodev2.usage import UsageError, check_choice
+from anodev2.usage import UsageError, check_choice, check_kind
 
 Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
 """Which parameters of a field evolve: names, or a predicate on name and parameter."""
@@ -159,8 +159,9 @@ def operators(
         raise UsageError(f"evolve={evolve!r}: expected a list of names, as in [{evolve!r}]")
     if callable(evolve):
         chosen = [name for name, parameter in parameters.items() if evolve(name, parameter)]
-    else:
-        chosen = list(dict.fromkeys(evolve))
+    else:  # names as `named_parameters()` of the field or of the block has them
+        own = [n if n in parameters else n.removeprefix("field.") for n in evolve]
+        chosen = list(dict.fromkeys(own))
     for name in chosen:
         check_choice(f"parameter of {type(field).__name__}", name, parameters)
     return {name: build(shapes[name]) for name in chosen}
@@ -173,6 +174,11 @@ def _apart(
 
     So networks of one seed share all weights but p, whatever moves them.
     """
+    if not callable(evolution) or isinstance(evolution, nn.Module):
+        raise TypeError(
+            f"evolution must be called with a weight's shape, as the class LinearEvolution is; got "
+            f"{evolution!r}"
+        )
     source = torch.Generator()
     source.set_state(torch.get_rng_state())
 
@@ -180,7 +186,10 @@ def _apart(
         with torch.random.fork_rng(devices=[]):
             drawn = torch.randint(2**62, (), generator=source, device="cpu")
             torch.default_generator.manual_seed(int(drawn))
-            return evolution(shape)
+            made: object = evolution(shape)
+        check_kind("what `evolution` makes of a weight's shape", made, Evolution, "Frozen((3, 3))")
+        assert isinstance(made, Evolution)
+        return made
 
     return build
 

@@ -5,7 +5,9 @@ from copy import deepcopy
 from functools import partial
 
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
+from anodev2.evolution import CompressedState
 from anodev2.field import rates_of
 from anodev2.solver import Activations, Solver, Z
 
@@ -70,4 +72,23 @@ def _with_tensors(
     for name, key in layout.items():
         path, _, leaf = name.rpartition(".")
         setattr(copy.get_submodule(path), leaf, values[key])
+    for module in list(copy.modules()):
+        _make_plain(module)
     return copy
+
+
+def _make_plain(module: nn.Module) -> None:
+    """Take off compressed states, which hold whole weights by now.
+
+    torch's own removal changes the class, which a copy shares with the module it was made from.
+    """
+    lists = dict(module.named_children()).get("parametrizations")
+    states = dict(lists.named_children()) if lists is not None else {}
+    alone = [isinstance(x, ParametrizationList) and len(x) == 1 for x in states.values()]
+    if not (alone and all(alone)):
+        return
+    if all(isinstance(next(x.children()), CompressedState) for x in states.values()):
+        delattr(module, "parametrizations")
+        module.__class__ = type(module).__bases__[0]
+        for name, x in states.items():
+            module.register_parameter(name, x.get_parameter("original"))

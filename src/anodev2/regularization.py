@@ -57,10 +57,31 @@ class Regularization:
 
 
 class LastPaths:
-    """The paths of the latest forward pass, which copies of a block do not take along."""
+    """The paths of the latest forward pass, while they are those of the parameters as they are.
+
+    A backward pass ends them, since it frees their graph, and so does a change of a parameter.
+    Copies of a block do not take them along.
+    """
 
     def __init__(self) -> None:
-        self.paths: Mapping[str, Path] | None = None
+        self._paths: Mapping[str, Path] | None = None
+        self._versions: list[int] = []
+
+    def keep(self, paths: Mapping[str, Path], parameters: Iterable[Tensor]) -> None:
+        """Keep the paths of these parameters."""
+        self._paths = paths
+        self._versions = [p._version for p in parameters]
+        for theta in (path.theta[-1] for path in paths.values()):
+            if theta.requires_grad and not theta.is_leaf:
+                theta.register_hook(self._end)  # type: ignore[no-untyped-call]
+
+    def take(self, parameters: Iterable[Tensor]) -> Mapping[str, Path] | None:
+        """The paths, once, or None where there are none of the parameters as they are."""
+        paths, self._paths = self._paths, None
+        return paths if self._versions == [p._version for p in parameters] else None
+
+    def _end(self, gradient: Tensor) -> None:
+        self._paths = None
 
     def __deepcopy__(self, memo: object) -> "LastPaths":
         return LastPaths()

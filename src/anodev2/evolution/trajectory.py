@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 from anodev2.evolution.operator import Evolution, Step
 from anodev2.memory import MemoryKernel
 from anodev2.precision import full_precision
+from anodev2.usage import UsageError
 
 PLAIN = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that every module has; what is not among them is a setting."""
@@ -147,8 +148,21 @@ class _Solution(nn.Module):
     def run(self, w0: Tensor, step: Step) -> list[Tensor]:
         w = [w0]
         for m in range(self.steps):
-            w.append(step(w[m], m / self.w_steps))
+            w.append(self._checked(step, w[m], m / self.w_steps))
         return w
+
+    def _checked(self, step: Step, w: Tensor, t: float) -> Tensor:
+        """w(t + dt), or an error where the operator's own mistake would go on unseen."""
+        version = None if torch.compiler.is_compiling() or w.is_inference() else w._version
+        end = step(w, t)
+        if end.shape != w.shape:
+            raise UsageError(
+                f"{type(self.evolution).__name__} maps {tuple(w.shape)} to {tuple(end.shape)}: "
+                "w(t + dt) must have the shape of w"
+            )
+        if version is not None and w._version != version:
+            raise RuntimeError(f"{type(self.evolution).__name__} changes w in place: return anew")
+        return end
 
 
 def _run_together(solutions: Sequence[_Solution], w0: Tensor) -> list[Tensor]:

@@ -28,6 +28,12 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
         ValueError: no run in the folder, or one without ODE blocks.
     """
     check_count("images", images)
+    checkpoint = run / "checkpoints" / "last.ckpt"
+    if not checkpoint.exists():
+        raise UsageError(
+            f"'{run}' holds no checkpoint of a run: expected a folder such as "
+            "out/runs/resnet4-anodev2-1-seed0 after its first epoch"
+        )
     found = read_config(run / "config.yaml")
     try:
         config = RunConfig(**found)
@@ -36,7 +42,7 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
     source = load_data(data or config.data)
     check_fit(source, config)
     model = network(config, source)
-    model.load_state_dict(model_weights(run / "checkpoints" / "last.ckpt"))
+    model.load_state_dict(model_weights(checkpoint))
     recipe = recipe_for(config.model, config.epochs)
     batches = Batches(
         source.train,

@@ -80,20 +80,25 @@ def moving(evolution: str, memory: str, regularization: str) -> Moving:
         raise UsageError(f"compression={compression}: expected a number such as 4")
     q = _evolution(name, options)
     kernel, settings = _split("memory", memory)
-    check_choice("memory kernel", kernel, MEMORIES)
-    k = partial(MEMORIES[kernel], **_values(kernel, MEMORIES[kernel], settings))
-    k()  # values out of range are found here
+    if "." in kernel:
+        k = _own("memory kernel", kernel, MemoryKernel, settings)
+        k()
+    else:
+        check_choice("memory kernel", kernel, MEMORIES)
+        k = partial(MEMORIES[kernel], **_values(kernel, MEMORIES[kernel], settings))
+        k()  # values out of range are found here
     factors = {}
     if regularization != "none":
-        factors = _split("regularization", f"regularization:{regularization}")[1]
+        if "=" not in regularization:
+            raise UsageError(f"regularization {regularization!r}: expected w0=, p= or path=NUMBER")
+        factors = _split("regularization", f"R:{regularization}")[1]
     r = Regularization(**_values("regularization", Regularization, factors))
     return Moving(evolution=q, memory=k, regularize=r, compression=compression)
 
 
 def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution]:
     if "." in name:
-        own = _imported(name)
-        return partial(own, **_values(name, own, options))
+        return _own("evolution", name, Evolution, options)
     check_choice("evolution", name, EVOLUTIONS)
     known = EVOLUTIONS[name]
     given = _values(name, known, options)
@@ -105,7 +110,24 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
     return q
 
 
-def _imported(name: str) -> Callable[..., Any]:
+def _own(what: str, name: str, kind: type, options: Mapping[str, str]) -> Callable[..., Any]:
+    """A class of the user's with its options; mistakes in building one are one line."""
+    own = _imported(what, name, kind)
+    values = _values(name, own, options)
+
+    def build(*shape: Any) -> Any:
+        try:
+            return own(*shape, **values)
+        except UsageError:
+            raise
+        except Exception as error:
+            given = f" for a weight of shape {tuple(shape[0])}" if shape else ""
+            raise UsageError(f"{what} {name} cannot be built{given}: {error}") from error
+
+    return build
+
+
+def _imported(what: str, name: str, kind: type) -> Callable[..., Any]:
     """A class by its import path, from the working folder too."""
     module, _, attribute = name.rpartition(".")
     if str(Path.cwd()) not in sys.path:
@@ -113,9 +135,9 @@ def _imported(name: str) -> Callable[..., Any]:
     try:
         found = getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"evolution {name!r} cannot be imported ({error})") from error
-    if not (isinstance(found, type) and issubclass(found, Evolution)):
-        raise UsageError(f"evolution {name!r} is not a class of anodev2.evolution.Evolution")
+        raise UsageError(f"{what} {name!r} cannot be imported ({error})") from error
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        raise UsageError(f"{what} {name!r} is not a class of {kind.__module__}.{kind.__name__}")
     return found
 
 
@@ -134,14 +156,16 @@ def _values(name: str, build: Callable[..., Any], options: Mapping[str, str]) ->
     known = {
         key: parameter
         for key, parameter in signature(build).parameters.items()
-        if parameter.default is not Parameter.empty
+        if key != "shape" and parameter.kind is not Parameter.VAR_KEYWORD
     }
     return {key: _value(name, key, text, known) for key, text in options.items()}
 
 
 def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> Any:
+    if not known:
+        raise UsageError(f"{name} takes no options, got {key}={text}")
     check_choice(f"option of {name}", key, known)
-    if key in OBJECTS:
+    if key in OBJECTS and not isinstance(known[key].default, str):
         optional = "None" in str(known[key].annotation)
         check_choice(key, text, [n for n, x in OBJECTS[key].items() if optional or x is not None])
         return OBJECTS[key][text]
@@ -158,6 +182,10 @@ def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> An
         value = [value] if isinstance(value, int) else value
         if not (isinstance(value, list) and all(isinstance(x, int) for x in value)):
             raise UsageError(f"{name}: {key}={text}, expected a whole number or [0,1]")
+    if default is Parameter.empty:
+        return value
+    if isinstance(default, str):
+        return text
     kind = type(default)
     if isinstance(default, float) and type(value) is int:
         value = float(value)
