@@ -165,7 +165,7 @@ def test_it_is_zero_by_default() -> None:
 def test_by_default_no_path_is_kept() -> None:
     block = ramp(Regularization())
     block(signals())
-    assert block._last.paths is None
+    assert block._last._paths is None
 
 
 def test_by_default_it_takes_no_steps() -> None:

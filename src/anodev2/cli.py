@@ -117,7 +117,7 @@ def compare(
         out=out,
         order=order,
         precision=precision,
-        evolutions=[name.strip() for name in re.split(r",(?![^\[]*\])", evolutions)],
+        evolutions=re.split(r",(?![^\[]*\])", evolutions),
         memory=memory,
         regularization=regularization,
         p_rates=p_rates.split(","),

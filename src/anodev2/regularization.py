@@ -80,7 +80,7 @@ class LastPaths:
         paths, self._paths = self._paths, None
         return paths if self._versions == [p._version for p in parameters] else None
 
-    def _end(self, gradient: Tensor) -> None:
+    def _end(self, gradient: Tensor | None) -> None:
         self._paths = None
 
     def __deepcopy__(self, memo: object) -> "LastPaths":

@@ -97,7 +97,8 @@ def test_a_weight_twice_as_fine_has_the_same_velocity_at_the_coordinates_they_sh
 @torch.no_grad()
 @pytest.mark.parametrize("shape", [(5,), (4, 3), (3, 1, 2), (64, 49)], ids=str)
 def test_coordinates_go_from_minus_one_to_one_in_equal_parts_and_are_zero_on_an_axis_of_one(shape):
-    places = CoordinateEvolution(shape).places(torch.float64)
+    lines = [line(torch.float64) for line in CoordinateEvolution(shape).lines]
+    places = torch.stack([x.flatten() for x in torch.meshgrid(*lines, indexing="ij")])
     expected = [coordinates(index.tolist(), shape) for index in torch.ones(shape).nonzero()]
     torch.testing.assert_close(places.T, places.new_tensor(expected), rtol=0, atol=2**-52)
 

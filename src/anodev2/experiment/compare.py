@@ -130,11 +130,11 @@ def ways_to_move(
     """
     ways: list[dict[str, Any]] = [
         {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
-        for q in dict.fromkeys(evolutions)
+        for q in dict.fromkeys(name.strip() for name in evolutions)
         for rate in parse_rates(p_rates)
     ]
     for q in evolutions:
-        moving(q, memory, regularization)
+        moving(q.strip(), memory, regularization)
     usual = [{**dict(zip(SPELLED, DEFAULT, strict=True)), "p_rate": 1.0}]
     if ways != usual and not any(find_method(name.strip()).moves for name in methods):
         raise UsageError(
