@@ -19,9 +19,16 @@ def command(out: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "anodev2.cli", "train", *options]
 
 
+def heed_interrupts() -> None:
+    """As a terminal's job does; a shell's background job, and so its tests, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def stop_in_third_epoch(out: Path, how: signal.Signals) -> tuple[int, str]:
     """Start a run, signal it once two epochs are written; its status and standard error."""
-    process = subprocess.Popen(command(out), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command(out), stderr=subprocess.PIPE, text=True, preexec_fn=heed_interrupts
+    )
     metrics = out / RUN / "metrics.csv"
     deadline = time.monotonic() + 120
     while not (metrics.exists() and len(metrics.read_text().splitlines()) == 3):
