@@ -2,8 +2,10 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -42,3 +44,8 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)
+
+
+def widened(x: Tensor, *others: Tensor) -> Tensor:
+    """x in float32 at least, and no narrower than the others."""
+    return x.to(reduce(torch.promote_types, (y.dtype for y in (x, *others)), torch.float32))

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from anodev2.evolution.trajectory import Path
+from anodev2.precision import widened
 from anodev2.usage import UsageError
 
 
@@ -51,8 +52,7 @@ class Regularization:
 
     def of_parameters(self, p: Iterable[Tensor]) -> Float[Tensor, ""]:
         """The term in p."""
-        wide = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in p)
-        terms = [self.p / 2 * x.square().sum() for x in wide] if self.p else []
+        terms = [self.p / 2 * widened(x).square().sum() for x in p] if self.p else []
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
 

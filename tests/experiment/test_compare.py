@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from anodev2.experiment import compare
-from anodev2.experiment.compare import compare_methods, parse_seeds, with_companions
+from anodev2.experiment.compare import compare_methods, parse_numbers, with_companions
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.run import train_run
@@ -182,4 +182,4 @@ def test_a_folder_with_another_comparison_is_refused_and_its_report_kept(
 
 
 def test_seeds_are_taken_once_each() -> None:
-    assert parse_seeds(["0", " 2", "0"]) == [0, 2]
+    assert parse_numbers("seeds", ["0", " 2", "0"], int, "0,1,2") == [0, 2]

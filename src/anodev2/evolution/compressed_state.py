@@ -12,7 +12,7 @@ from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from anodev2.evolution.operator import ShapeError
 from anodev2.evolution.table import Table
-from anodev2.precision import full_precision
+from anodev2.precision import full_precision, widened
 from anodev2.usage import UsageError
 
 
@@ -62,21 +62,20 @@ class CompressedState(nn.Module):
         """The weight with these modes (m,); a weight is returned as it is."""
         if modes.shape == self.shape:
             return modes
-        dtype = torch.promote_types(modes.dtype, torch.float32)
-        flat = modes.new_zeros(prod(self.box), dtype=dtype)
-        w = flat.index_put((self._places(),), modes.to(dtype)).reshape(self.box)
+        wide = widened(modes)
+        flat = wide.new_zeros(prod(self.box))
+        w = flat.index_put((self._places(),), wide).reshape(self.box)
         with full_precision(modes.device):
             for wave in self.waves:
-                w = torch.tensordot(w, wave(dtype), dims=([0], [0]))  # its axis goes last
+                w = torch.tensordot(w, wave(w.dtype), dims=([0], [0]))  # its axis goes last
         return w.to(modes.dtype)
 
     def right_inverse(self, w: Float[Tensor, "*shape"]) -> Float[Tensor, " modes"]:
         """The modes of w; what other modes it has is lost."""
-        dtype = torch.promote_types(w.dtype, torch.float32)
-        modes = w.to(dtype)
+        modes = widened(w)
         with full_precision(w.device):
             for wave in self.waves:
-                modes = torch.tensordot(modes, wave(dtype), dims=([0], [1]))
+                modes = torch.tensordot(modes, wave(modes.dtype), dims=([0], [1]))
         return modes.flatten()[self._places()].to(w.dtype)
 
     def extra_repr(self) -> str:

@@ -6,15 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from anodev2.evolution.operator import Evolution, integrate
+from anodev2.evolution.operator import RateEvolution
 from anodev2.evolution.perceptron import Perceptron
 from anodev2.evolution.table import Table
-from anodev2.precision import full_precision
 from anodev2.solver import Euler, Solver
 from anodev2.usage import check_count
 
 
-class CoordinateEvolution(Evolution):
+class CoordinateEvolution(RateEvolution):
     """dw_x/dt = q(x, t; p) at the coordinates x of each entry, by one network for all entries.
 
     The differentiable form of compositional pattern-producing networks: x are the entry's place
@@ -35,25 +34,12 @@ class CoordinateEvolution(Evolution):
     """
 
     def __init__(self, shape: Sequence[int], *, hidden: int = 12, solver: Solver = Euler()) -> None:
-        super().__init__()
+        super().__init__(solver=solver)
         check_count("hidden", hidden)
-        self.solver = solver
         self.network = Perceptron((len(shape) + 1, hidden, hidden, 1), patterns)
         self.lines = nn.ModuleList(Table(_line(n)) for n in shape)
 
-    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
-        with full_precision(w.device):
-            wide = w.to(torch.promote_types(w.dtype, torch.float32))
-            return integrate(self.solver, self._rate, wide, t, dt).to(w.dtype)
-
-    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
-        with full_precision(w.device):
-            return self._rate(w.to(torch.promote_types(w.dtype, torch.float32)), t).to(w.dtype)
-
-    def extra_repr(self) -> str:
-        return str(self.solver)
-
-    def _rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+    def rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
         lines = [line(w.dtype) for line in self.lines] or [w.new_zeros(1)]
         places = [x.flatten() for x in torch.meshgrid(*lines, indexing="ij")][: w.ndim]
         inputs = torch.stack([*places, w.new_full((w.numel(),), t)])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anodev2.evolution.operator import Evolution, ShapeError, Step
 from anodev2.evolution.product import add_product, expm1, phi1
-from anodev2.precision import full_precision
+from anodev2.precision import full_precision, widened
 from anodev2.usage import UsageError, check_choice, check_count
 
 LARGEST_DENSE = 128
@@ -83,7 +83,7 @@ class LinearEvolution(Evolution):
     def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
         with full_precision(w.device):
             factors = self._generator()
-            wide = w.to(torch.promote_types(w.dtype, factors[0].dtype))
+            wide = widened(w, factors[0])
             factors = [x.to(wide.dtype)[None] for x in factors]
             return add_product(torch.zeros_like(wide), wide, self.axes, factors).to(w.dtype)
 
@@ -102,10 +102,10 @@ class LinearEvolution(Evolution):
     def _generator(self) -> list[Tensor]:
         """A as a product of matrices, the first to act being the first; in float32 at least."""
         if self.form == "low-rank":
-            return [_widened(self.v).mT, _widened(self.u)]
+            return [widened(self.v).mT, widened(self.u)]
         if self.form == "dense":
-            return [_widened(self.a)]
-        s = _widened(self.s)
+            return [widened(self.a)]
+        s = widened(self.s)
         rows, columns = torch.tril_indices(self.points, self.points, -1, device=s.device)
         lower = s.new_zeros(self.points, self.points).index_put((rows, columns), s)
         return [lower - lower.mT]
@@ -122,7 +122,7 @@ class LinearEvolution(Evolution):
 
         def step(w: Tensor, t: float) -> Tensor:
             with full_precision(w.device):
-                wide = w.to(torch.promote_types(w.dtype, factors[0].dtype))
+                wide = widened(w, factors[0])
                 same = [x.to(wide.dtype) for x in factors]
                 return add_product(wide, wide, self.axes, same).to(w.dtype)
 
@@ -140,7 +140,3 @@ def _from_the_end(ndim: int, axes: Sequence[int] | None) -> tuple[int, ...]:
     if not found or not all(-ndim <= a < 0 for a in found):
         raise UsageError(f"axes {tuple(axes)}: expected some of 0 to {ndim - 1}")
     return tuple(found)
-
-
-def _widened(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -7,14 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from anodev2.evolution.operator import Evolution, ShapeError, integrate
+from anodev2.evolution.operator import RateEvolution, ShapeError
 from anodev2.evolution.perceptron import Perceptron
-from anodev2.precision import full_precision
 from anodev2.solver import Euler, Solver
 from anodev2.usage import check_count
 
 
-class NetworkEvolution(Evolution):
+class NetworkEvolution(RateEvolution):
     """q is a network of one hidden layer, N -> hidden -> N, applied to every filter alike.
 
     A filter is a kernel of N points, one for each (out, in) pair of a convolution, and a row of
@@ -43,26 +42,13 @@ class NetworkEvolution(Evolution):
         activation: Callable[[Tensor], Tensor] = torch.tanh,
         solver: Solver = Euler(),
     ) -> None:
-        super().__init__()
+        super().__init__(solver=solver)
         check_count("hidden", hidden)
         if len(shape) == 0:
             raise ShapeError("NetworkEvolution moves weights with at least one axis, got a number")
-        self.solver = solver
         self.points = prod(shape[2:] or shape[-1:])
         self.network = Perceptron((self.points, hidden, self.points), activation)
 
-    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
-        with full_precision(w.device):
-            wide = w.to(torch.promote_types(w.dtype, torch.float32))
-            return integrate(self.solver, self._rate, wide, t, dt).to(w.dtype)
-
-    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
-        with full_precision(w.device):
-            return self._rate(w.to(torch.promote_types(w.dtype, torch.float32)), t).to(w.dtype)
-
-    def extra_repr(self) -> str:
-        return str(self.solver)
-
-    def _rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+    def rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
         filters: Tensor = w.reshape(-1, self.points)
         return self.network(filters.mT).mT.reshape(w.shape)  # type: ignore[no-any-return]

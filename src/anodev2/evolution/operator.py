@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from anodev2.precision import full_precision, widened
 from anodev2.solver import Solver
 from anodev2.usage import UsageError
 
@@ -66,6 +67,35 @@ class Evolution(nn.Module, ABC):
             dt: length of the step.
         """
         return None
+
+
+class RateEvolution(Evolution):
+    """An evolution that is its rate, integrated by a one-step method.
+
+    It computes in float32 at least, whatever the autocast state, and keeps the weight's dtype.
+
+    Args:
+        solver: of the evolution ODE, one step for each step of the w-grid.
+    """
+
+    def __init__(self, *, solver: Solver) -> None:
+        super().__init__()
+        self.solver = solver
+
+    @abstractmethod
+    def rate(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+        """q(w; p) at w and t, for w in float32 or float64."""
+
+    def forward(self, w: Float[Tensor, "*shape"], t: float, dt: float) -> Float[Tensor, "*shape"]:
+        with full_precision(w.device):
+            return integrate(self.solver, self.rate, widened(w), t, dt).to(w.dtype)
+
+    def velocity(self, w: Float[Tensor, "*shape"], t: float) -> Float[Tensor, "*shape"]:
+        with full_precision(w.device):
+            return self.rate(widened(w), t).to(w.dtype)
+
+    def extra_repr(self) -> str:
+        return str(self.solver)
 
 
 def integrate(

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from anodev2.evolution.operator import Evolution, ShapeError, Step, integrate
 from anodev2.evolution.product import add_product
 from anodev2.evolution.spectral import GridAxes, PointAxes, SpectralAxes
-from anodev2.precision import full_precision
+from anodev2.precision import full_precision, widened
 from anodev2.solver import Solver
 from anodev2.usage import check_choice
 
@@ -109,7 +109,7 @@ class ReactionDiffusionAdvection(Evolution):
             return None
         with full_precision(w.device):
             coefficients = self._coefficients()
-            wide = w.to(torch.promote_types(w.dtype, coefficients.dtype))
+            wide = widened(w, coefficients)
             return self._rate(wide, self._generators(coefficients)).to(w.dtype)
 
     def stepper(self, dt: float) -> Step:
@@ -143,7 +143,7 @@ class ReactionDiffusionAdvection(Evolution):
         """d and v of every axis and rho, in float32 at least."""
         axes = len(self.kernel)
         parts = (self.d.reshape(-1, axes), self.v.reshape(-1, axes), self.rho.reshape(-1, 1))
-        return torch.cat(parts, 1).to(torch.promote_types(self.d.dtype, torch.float32))
+        return widened(torch.cat(parts, 1))
 
     def _propagators(self, coefficients: Float[Tensor, "rows m"], dt: float) -> list[Tensor]:
         with full_precision(coefficients.device):
@@ -161,7 +161,7 @@ class ReactionDiffusionAdvection(Evolution):
     def _split(self, propagators: Sequence[Tensor]) -> Step:
         def step(w: Tensor, t: float) -> Tensor:
             with full_precision(w.device):
-                wide = w.to(torch.promote_types(w.dtype, propagators[0].dtype))
+                wide = widened(w, propagators[0])
                 for grid, matrix in zip(self._axes(), propagators, strict=True):
                     wide = self._add(wide, wide, grid, matrix)
                 return (self.activation(wide) if self.activation else wide).to(w.dtype)
@@ -171,7 +171,7 @@ class ReactionDiffusionAdvection(Evolution):
     def _unsplit(self, solver: Solver, generators: Sequence[Tensor], dt: float) -> Step:
         def step(w: Tensor, t: float) -> Tensor:
             with full_precision(w.device):
-                wide = w.to(torch.promote_types(w.dtype, generators[0].dtype))
+                wide = widened(w, generators[0])
                 rate = lambda x, _: self._rate(x, generators)  # noqa: E731
                 return integrate(solver, rate, wide, t, dt).to(w.dtype)
 

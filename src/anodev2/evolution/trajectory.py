@@ -14,7 +14,7 @@ from torch.func import functional_call, vmap
 
 from anodev2.evolution.operator import Evolution, Step
 from anodev2.memory import MemoryKernel
-from anodev2.precision import full_precision
+from anodev2.precision import full_precision, widened
 from anodev2.usage import UsageError
 
 PLAIN = frozenset(vars(nn.Module())) - {"training"}
@@ -86,7 +86,7 @@ class Trajectory:
             groups[(self.kinds[name], w0.shape, w0.dtype, w0.device)].append(name)
         paths: dict[str, Path] = {}
         for names in groups.values():
-            wide = [_widened(weights[name]) for name in names]
+            wide = [widened(weights[name]) for name in names]
             with full_precision(wide[0].device):
                 solved = self._solve_together([self.solutions[name] for name in names], wide)
             for name, (w, theta) in zip(names, solved, strict=True):
@@ -126,10 +126,6 @@ def _kind(evolution: Evolution) -> str:
         if key not in PLAIN
     ]
     return repr(settings)
-
-
-def _widened(w: Tensor) -> Tensor:
-    return w.to(torch.promote_types(w.dtype, torch.float32))
 
 
 class _Solution(nn.Module):

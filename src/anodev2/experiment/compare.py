@@ -1,10 +1,10 @@
 """Methods side by side: a run for each method and seed, and one report."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure
@@ -23,6 +23,8 @@ from anodev2.experiment.run import (
 from anodev2.experiment.spelled import DEFAULT, SPELLED, moving
 from anodev2.models import find_method
 from anodev2.usage import UsageError
+
+Number = TypeVar("Number", int, float)
 
 
 def compare_methods(
@@ -62,7 +64,7 @@ def compare_methods(
             model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
             precision=precision, **way,
         )
-        for seed in parse_seeds(seeds)
+        for seed in parse_numbers("seeds", seeds, int, "0,1,2")
         for method in with_companions(methods)
         for way in (ways if find_method(method).moves else [{}])
     ]  # fmt: skip
@@ -82,8 +84,7 @@ def compare_methods(
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)
     report = write_report(out, results, failures, images)
-    print(report.read_text())
-    print(f"report: {report}")
+    print(f"{report.read_text()}\nreport: {report}")
     return 1 if failures else 0
 
 
@@ -131,7 +132,7 @@ def ways_to_move(
     ways: list[dict[str, Any]] = [
         {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
         for q in dict.fromkeys(name.strip() for name in evolutions)
-        for rate in parse_rates(p_rates)
+        for rate in parse_numbers("p_rates", p_rates, float, "1,3,10")
     ]
     for q in evolutions:
         moving(q.strip(), memory, regularization)
@@ -144,29 +145,17 @@ def ways_to_move(
     return ways
 
 
-def parse_rates(rates: Sequence[str]) -> list[float]:
-    """Factors on a learning rate as numbers, once each.
+def parse_numbers(
+    option: str, given: Sequence[str], kind: Callable[[str], Number], example: str
+) -> list[Number]:
+    """What an option lists, as numbers, once each.
 
     Raises:
-        ValueError: one that is no number.
+        ValueError: one that is not of this kind.
     """
     try:
-        return list(dict.fromkeys(float(rate) for rate in rates))
+        return list(dict.fromkeys(kind(text) for text in given))
     except ValueError as error:
         raise UsageError(
-            f"p_rates {','.join(rates)!r}: expected numbers separated by commas, as in 1,3,10"
-        ) from error
-
-
-def parse_seeds(seeds: Sequence[str]) -> list[int]:
-    """Seeds as numbers, once each.
-
-    Raises:
-        ValueError: one that is not a whole number.
-    """
-    try:
-        return list(dict.fromkeys(int(seed) for seed in seeds))
-    except ValueError as error:
-        raise UsageError(
-            f"seeds {','.join(seeds)!r}: expected whole numbers separated by commas, as in 0,1,2"
+            f"{option} {','.join(given)!r}: expected numbers separated by commas, as in {example}"
         ) from error
