@@ -64,7 +64,7 @@ def compare_methods(
             model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
             precision=precision, **way,
         )
-        for seed in parse_numbers("seeds", seeds, int, "0,1,2")
+        for seed in parse_numbers("seeds", seeds, int, "whole numbers as in 0,1,2")
         for method in with_companions(methods)
         for way in (ways if find_method(method).moves else [{}])
     ]  # fmt: skip
@@ -132,7 +132,7 @@ def ways_to_move(
     ways: list[dict[str, Any]] = [
         {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
         for q in dict.fromkeys(name.strip() for name in evolutions)
-        for rate in parse_numbers("p_rates", p_rates, float, "1,3,10")
+        for rate in parse_numbers("p_rates", p_rates, float, "numbers as in 1,3,10")
     ]
     for q in evolutions:
         moving(q.strip(), memory, regularization)
@@ -146,7 +146,7 @@ def ways_to_move(
 
 
 def parse_numbers(
-    option: str, given: Sequence[str], kind: Callable[[str], Number], example: str
+    option: str, given: Sequence[str], kind: Callable[[str], Number], expected: str
 ) -> list[Number]:
     """What an option lists, as numbers, once each.
 
@@ -157,5 +157,5 @@ def parse_numbers(
         return list(dict.fromkeys(kind(text) for text in given))
     except ValueError as error:
         raise UsageError(
-            f"{option} {','.join(given)!r}: expected numbers separated by commas, as in {example}"
+            f"{option} {','.join(given)!r}: expected {expected}, separated by commas"
         ) from error
