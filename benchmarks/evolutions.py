@@ -13,8 +13,8 @@ import torch
 from measure import alternate
 
 from anodev2 import CoupledODE
-from anodev2.experiment.run import fast_precision
-from anodev2.experiment.spelled import moving
+from anodev2.experiment.config import fast_precision
+from anodev2.experiment.spelling import moving
 from anodev2.models import build_model
 
 WAYS = [

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from anodev2 import CoupledODE
-from anodev2.experiment.run import fast_precision
+from anodev2.experiment.config import fast_precision
 from anodev2.models import build_model
 
 

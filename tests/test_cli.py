@@ -106,6 +106,7 @@ def test_printing_the_configuration_shows_every_option(capsys: pytest.CaptureFix
         "memory": "dirac",
         "regularization": "none",
         "p_rate": 1.0,
+        "recipe": "default",
         "resume": False,
     }
 

@@ -34,6 +34,7 @@ def train(
     memory: str = "dirac",
     regularization: str = "none",
     p_rate: float = 1.0,
+    recipe: str = "default",
     resume: bool = False,
 ) -> int:
     """Train one network.
@@ -52,9 +53,11 @@ def train(
         memory: K, what theta remembers of w; see below
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
         p_rate: factor on the learning rate for the numbers that move the weights
+        recipe: default or paper, with options as in default:warmup=2; see below
         resume: continue the run that is in the folder
     """
-    from anodev2.experiment.run import run_config, train_run
+    from anodev2.experiment.config import run_config
+    from anodev2.experiment.run import train_run
 
     config = run_config(
         model=model,
@@ -68,6 +71,7 @@ def train(
         memory=memory,
         regularization=regularization,
         p_rate=p_rate,
+        recipe=recipe,
     )
     result = train_run(config, out, resume=resume)
     folder = out / "runs" / config.name
@@ -88,6 +92,7 @@ def compare(
     memory: str = "dirac",
     regularization: str = "none",
     p_rates: str = "1",
+    recipe: str = "default",
 ) -> int:
     """Train methods under one recipe and report them side by side; finished runs are kept.
 
@@ -105,6 +110,7 @@ def compare(
         memory: K, what theta remembers of w; see below
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
         p_rates: factors on the learning rate of p, separated by commas, one run for each
+        recipe: default or paper, with options as in default:warmup=2; see below
     """
     from anodev2.experiment.compare import compare_methods
 
@@ -121,6 +127,7 @@ def compare(
         memory=memory,
         regularization=regularization,
         p_rates=p_rates.split(","),
+        recipe=recipe,
     )
 
 
@@ -159,6 +166,12 @@ memory kernels; normalize=false with all but dirac is the raw integral:
   gaussian          half a bell (width=0.2, learn=false)
   uniform           the mean over a window (window=0.4)
   learned           a number for each lag of the w-grid (lags=5)
+
+recipes, with options learning_rate=0.1, momentum=0.9, weight_decay=5e-4, p_decay=none (weight
+decay of p, none for that of the weights), batch_size=256, warmup=1 (epochs), clip=1 (of the
+gradient's norm), padding=4, initialization=torch|he:
+  default           the paper's, with a warm-up and clipping
+  paper             its plain reading, without either
 """
 
 

@@ -17,12 +17,14 @@ from anodev2.evolution import LinearEvolution, ReactionDiffusionAdvection
 from anodev2.experiment import compare
 from anodev2.experiment.checkpoints import model_weights
 from anodev2.experiment.compare import compare_methods
+from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
+from anodev2.experiment.folder import run_state
 from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import RunConfig, network, run_state
-from anodev2.experiment.spelled import moving
+from anodev2.experiment.run import network
+from anodev2.experiment.spelling import moving
 from anodev2.experiment.task import Classification
 from anodev2.memory import Gaussian, Learned
 from anodev2.models import Moving, build_model

@@ -1,8 +1,13 @@
 """The recipe's learning rate and its scaling."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+import torch
+
+from anodev2.experiment.initialization import initialize
 from anodev2.experiment.recipe import PAPER_RECIPES, recipe_for
+from anodev2.models import Moving, build_model
 from anodev2.usage import UsageError
 
 
@@ -36,3 +41,43 @@ def test_the_rate_falls_by_ten_exactly_at_each_drop() -> None:
 def test_fewer_than_one_epoch_is_refused() -> None:
     with pytest.raises(UsageError, match="epochs must be at least 1, got 0"):
         recipe_for("resnet4", 0)
+
+
+def test_the_papers_plain_reading_neither_warms_up_nor_clips() -> None:
+    paper = recipe_for("resnet4", 350, "paper")
+    assert (paper.warmup, paper.clip, paper.rate_factor(0, 196)) == (0, None, 1.0)
+    assert replace(paper, warmup=1.0, clip=1.0) == PAPER_RECIPES["resnet4"]
+
+
+def test_options_change_one_number_each() -> None:
+    given = recipe_for("resnet4", 350, "default:warmup=2.5:p_decay=0:learning_rate=1e-1:clip=none")
+    assert given == replace(PAPER_RECIPES["resnet4"], warmup=2.5, p_decay=0, clip=None)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "told"),
+    [
+        ("papr", "did you mean 'paper'"),
+        ("default:warmup=-1", "warmup must be at least 0, got -1"),
+        ("default:learning_rate=0", "learning_rate must be positive, got 0"),
+        ("default:p_decay=much", "p_decay=much, expected a value like 1.0"),
+        ("default:epochs=3", "unknown option of recipe 'epochs'"),
+        ("default:initialization=xavier", "expected one of torch, he"),
+        ("default:warmup", "no OPTION=VALUE"),
+    ],
+)
+def test_a_recipe_that_is_not_valid_is_refused_by_name(spelled: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        recipe_for("resnet4", 350, spelled)
+
+
+@pytest.mark.parametrize("compression", [1, 4])
+def test_he_kernels_have_variance_2_by_fan_out_and_depend_on_the_seed_alone(compression) -> None:
+    moving = Moving(compression=compression)
+    networks = [build_model("resnet4", method="anodev2-1", moving=moving) for _ in range(2)]
+    for network in networks:
+        initialize(network, "he", 3)
+    first, second = (network[3].field[2].weight for network in networks)
+    assert torch.equal(first, second)
+    expected = 2 / (16 * 9) / compression  # modes left out take their share of the variance
+    assert first.var().item() == pytest.approx(expected, rel=0.15)

@@ -13,10 +13,12 @@ import yaml
 
 from anodev2.experiment import run
 from anodev2.experiment.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment.config import fast_precision, run_config
 from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.folder import run_state
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import fast_precision, run_config, run_state, train_run
+from anodev2.experiment.run import train_run
 from anodev2.experiment.task import Classification
 from anodev2.usage import UsageError
 from tiny import tiny_config, tiny_data
@@ -37,7 +39,7 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def _steps_of_32_images() -> Iterator[None]:
     """Three steps an epoch of the tiny data set."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "recipe_for", lambda m, n: replace(recipe_for(m, n), batch_size=32))
+        patch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
         yield
 
 

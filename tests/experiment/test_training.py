@@ -22,7 +22,7 @@ CIFAR10 = Path(__file__).parents[3] / "shared/data/cifar10"
 @pytest.fixture(autouse=True)
 def _steps_of_32_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps an epoch of the tiny data set."""
-    monkeypatch.setattr(run, "recipe_for", lambda m, n: replace(recipe_for(m, n), batch_size=32))
+    monkeypatch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
 
 
 def test_each_epoch_trains_on_the_batches_drawn_for_it(

@@ -2,8 +2,8 @@
 
 import torch
 
+from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.images import ImageData, Split, measured
-from anodev2.experiment.run import RunConfig, run_config
 
 
 def tiny_data(*, size: int = 32) -> ImageData:

@@ -4,10 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from anodev2 import CoupledODE
+from anodev2 import CoupledODE, configuration_1, configuration_2
 from anodev2.gradient import Checkpoint, ContinuousAdjoint
-from anodev2.models import IMAGE_SIZE, METHODS, MODELS, build_model
+from anodev2.models import IMAGE_SIZE, METHODS, MODELS, build_model, find_method
 from anodev2.models.residual import ORDERS, Residual
+from anodev2.solver import RK4, Euler, Midpoint
 from anodev2.usage import UsageError
 
 # Parameters of (alexnet, resnet4, resnet10).
@@ -157,7 +158,10 @@ def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(method, st
     ("method", "told"),
     [
         ("neural-ode-0", "at least 1"),
-        ("anode-rk4", "did you mean 'anode'"),
+        ("anode-rk5", "did you mean 'rk4'"),
+        ("anodev2-1-rk4-1e-3", "rk4 has no tolerance"),
+        ("anodev2-2-4", "w_steps"),
+        ("anodev3-1", "did you mean 'anodev2-1'"),
         ("neural-ode-dopri", "did you mean 'dopri8'"),
         ("neural-ode-3-rk4-1.2.3", "did you mean 'neural-ode'"),
     ],
@@ -165,6 +169,43 @@ def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(method, st
 def test_a_method_spelled_wrongly_is_refused_with_what_is_near(method, told):
     with pytest.raises(ValueError, match=told):
         build_model("resnet4", method=method)
+
+
+@pytest.mark.parametrize(
+    ("method", "coupling", "solver"),
+    [
+        ("anode-5-midpoint", configuration_1(steps=5), Midpoint()),
+        ("anode-rk4", configuration_1(steps=2), RK4()),
+        ("anodev2-1-10", configuration_1(steps=10), Euler()),
+        ("anodev2-1-2-rk4", configuration_1(steps=2), RK4()),
+        ("anodev2-2-1", configuration_2(z_steps=1), Euler()),
+        ("anodev2-2-midpoint", configuration_2(), Midpoint()),
+    ],
+)
+def test_a_method_has_the_steps_and_the_solver_of_its_name(method, coupling, solver):
+    (block,) = blocks(build_model("resnet4", method=method), CoupledODE)
+    assert (block.coupling, block.solver) == (coupling, solver)
+
+
+@pytest.mark.parametrize(
+    ("method", "at_rest"),
+    [
+        ("anodev2-1", "anode-5"),
+        ("anodev2-2", "anode"),
+        ("anodev2-1-10", "anode-10"),
+        ("anodev2-1-2-rk4", "anode-rk4"),
+        ("anodev2-1-midpoint", "anode-5-midpoint"),
+    ],
+)
+def test_a_method_that_moves_knows_the_one_of_equal_steps_at_rest(method, at_rest):
+    moving, resting = find_method(method), find_method(at_rest)
+    assert moving.at_rest == at_rest
+    assert (moving.steps, moving.moves, resting.moves) == (resting.steps, True, False)
+
+
+def test_without_its_block_a_network_is_its_stem_and_head():
+    network = build_model("resnet4", method="without-block")
+    assert count(network) == COUNTS["baseline"][NETWORKS.index("resnet4")] - 2 * (16 * 16 * 9 + 32)
 
 
 @every_network

@@ -6,21 +6,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.folder import check_readable, read_config, run_state, write_config
 from anodev2.experiment.report import write_report
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import (
-    RunConfig,
-    check_fit,
-    check_readable,
-    read_config,
-    run_config,
-    run_state,
-    train_run,
-    write_config,
-)
-from anodev2.experiment.spelled import DEFAULT, SPELLED, moving
+from anodev2.experiment.run import check_fit, train_run
+from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
@@ -41,6 +34,7 @@ def compare_methods(
     memory: str = DEFAULT[1],
     regularization: str = DEFAULT[2],
     p_rates: Sequence[str] = ("1",),
+    recipe: str = "default",
 ) -> int:
     """Train each method with each seed under one recipe and write `out/report.md`.
 
@@ -62,7 +56,7 @@ def compare_methods(
     configs = [
         run_config(
             model=model, method=method, order=order, data=data, epochs=epochs, seed=seed,
-            precision=precision, **way,
+            precision=precision, recipe=recipe, **way,
         )
         for seed in parse_numbers("seeds", seeds, int, "whole numbers as in 0,1,2")
         for method in with_companions(methods)
@@ -112,8 +106,7 @@ def with_companions(methods: Sequence[str]) -> list[str]:
         ValueError: an unknown method, with the nearest one, or none at all.
     """
     given = [name.strip() for name in methods]
-    moving = [method for method in map(find_method, given) if method.moves]
-    companions = ["anode" if m.steps == 2 else f"anode-{m.steps}" for m in moving]
+    companions = [method.at_rest for method in map(find_method, given) if method.at_rest]
     return list(dict.fromkeys([*given, *companions]))
 
 

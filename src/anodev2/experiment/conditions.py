@@ -6,9 +6,11 @@ from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.batches import Batches
 from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
+from anodev2.experiment.folder import read_config
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import RunConfig, check_fit, network, read_config
+from anodev2.experiment.run import check_fit, network
 from anodev2.stationarity import as_table, stationarity
 from anodev2.usage import UsageError, check_count
 
@@ -43,7 +45,7 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
     check_fit(source, config)
     model = network(config, source)
     model.load_state_dict(model_weights(checkpoint))
-    recipe = recipe_for(config.model, config.epochs)
+    recipe = recipe_for(config.model, config.epochs, config.recipe)
     batches = Batches(
         source.train,
         mean=source.mean,

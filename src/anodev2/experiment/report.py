@@ -8,12 +8,14 @@ from torch import Tensor
 
 from anodev2.block import CoupledODE
 from anodev2.experiment.checkpoints import model_weights
-from anodev2.experiment.figures import Kernels, accuracy_curves, kernel_evolution
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.figures.curves import accuracy_curves
+from anodev2.experiment.figures.kernels import Kernels, kernel_evolution
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.paper import PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import RunConfig, network
+from anodev2.experiment.run import network
 from anodev2.experiment.whole_file import whole_file
 from anodev2.models import find_method
 

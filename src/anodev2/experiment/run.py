@@ -5,109 +5,32 @@ DIR/runs/MODEL-METHOD-seedK/   config.yaml, metrics.csv, checkpoints/, tensorboa
 """
 
 import logging
-import re
 import signal
 import sys
 import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-import yaml
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from anodev2.experiment.checkpoints import (
-    WholeCheckpointIO,
-    checkpoint_callbacks,
-    read_checkpoint,
-)
+from anodev2.experiment.checkpoints import WholeCheckpointIO, checkpoint_callbacks
+from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
+from anodev2.experiment.folder import check_readable, run_state, write_config
 from anodev2.experiment.history import History
+from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.progress import Bar, EpochLines
-from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
+from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
-from anodev2.experiment.spelled import DEFAULT, SPELLED, moving
 from anodev2.experiment.task import Classification
-from anodev2.experiment.whole_file import whole_file
-from anodev2.models import IMAGE_SIZE, MODELS, ORDERS, Moving, build_model, find_method
-from anodev2.usage import UsageError, check_choice
-
-PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
-DIGITS_EPOCHS = 15
-"""Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What makes a run: two runs of one configuration have one result."""
-
-    model: str
-    method: str
-    order: str
-    data: str
-    epochs: int
-    seed: int
-    precision: str
-    evolution: str = DEFAULT[0]
-    memory: str = DEFAULT[1]
-    regularization: str = DEFAULT[2]
-    p_rate: float = 1.0
-
-    @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        label = re.sub(r"[^\w.+-]+", "-", self.label)
-        return f"{self.model}-{label}-seed{self.seed}"
-
-    @property
-    def label(self) -> str:
-        """The method, with what differs from the default in how its weights move."""
-        spelled = (self.evolution, self.memory, self.regularization)
-        others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
-        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
-        return " ".join([self.method, *others, *rate])
-
-    @property
-    def moving(self) -> Moving:
-        """How its weights move."""
-        return moving(self.evolution, self.memory, self.regularization)
-
-
-def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> RunConfig:
-    """A configuration with its defaults filled in and its names checked.
-
-    Raises:
-        ValueError: an unknown name or a number out of range.
-    """
-    check_choice("model", model, MODELS)
-    spelled = [rest.get(key, usual) for key, usual in zip(SPELLED, DEFAULT, strict=True)]
-    method = find_method(rest["method"], moving(*spelled))
-    p_rate = rest.get("p_rate", 1.0)
-    if not p_rate > 0:
-        raise UsageError(f"p_rate must be positive, got {p_rate:g}")
-    if p_rate != 1 and not method.moves:
-        raise UsageError(f"the weights of {rest['method']!r} stay at rest: it has no p for p_rate")
-    check_choice("order", rest["order"], ORDERS)
-    check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
-    if not 0 <= rest["seed"] < 2**32:
-        raise UsageError(f"seed must be at least 0 and below 2^32, got {rest['seed']}")
-    if epochs is None:
-        epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
-    recipe_for(model, epochs)
-    return RunConfig(model=model, data=data, epochs=epochs, **rest)
-
-
-def fast_precision() -> Literal["bfloat16", "float32"]:
-    """bfloat16 where this machine computes it in hardware, float32 elsewhere."""
-    if torch.cuda.is_available():
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    has = torch.cpu.get_capabilities()
-    return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") else "float32"
+from anodev2.models import IMAGE_SIZE, build_model
+from anodev2.usage import UsageError
 
 
 def train_run(
@@ -149,67 +72,6 @@ def train_run(
     return result
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """The configuration in a folder.
-
-    Raises:
-        ValueError: there is none, or it cannot be read.
-    """
-    try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError):
-        found = None
-    if not isinstance(found, dict):
-        raise UsageError(f"'{path.parent}' is not the folder of a run: choose another --out")
-    return found
-
-
-def write_config(path: Path, config: dict[str, Any]) -> None:
-    """Write a configuration.
-
-    Raises:
-        ValueError: its folder cannot be made or written to.
-    """
-    try:
-        with whole_file(path) as file:
-            file.write_text(yaml.safe_dump(config, sort_keys=False))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write to '{path.parent}' ({error.strerror}): expected --out to be a folder, "
-            "or a place for one"
-        ) from error
-
-
-def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
-    """What is in a run's folder.
-
-    Raises:
-        ValueError: a run of another configuration, or no run at all.
-    """
-    folder = out / "runs" / config.name
-    if not folder.exists():
-        return "absent"
-    found = read_config(folder / "config.yaml")
-    usual = {f.name: f.default for f in fields(config)}  # what older folders do not say
-    other = {k: v for k, v in asdict(config).items() if found.get(k, usual[k]) != v}
-    if other:
-        key, value = next(iter(other.items()))
-        raise UsageError(
-            f"'{folder}' holds a run with {key} {found.get(key, usual[key])!r}, not {value!r}: "
-            "choose another --out"
-        )
-    return "finished" if (folder / "result.json").exists() else "unfinished"
-
-
-def check_readable(out: Path, config: RunConfig) -> None:
-    """Refuse a run whose result or last checkpoint is there but cannot be read."""
-    folder = out / "runs" / config.name
-    if (folder / "result.json").exists():
-        Result.read(folder / "result.json")
-    elif (folder / "checkpoints" / "last.ckpt").exists():
-        read_checkpoint(folder / "checkpoints" / "last.ckpt")
-
-
 def check_fit(data: ImageData, config: RunConfig) -> None:
     """Refuse images that the network cannot take or tell apart, and weights that cannot move so."""
     if len(data.classes) < 2:
@@ -226,7 +88,7 @@ def check_fit(data: ImageData, config: RunConfig) -> None:
 
 def network(config: RunConfig, data: ImageData) -> nn.Module:
     """The configured network, untrained."""
-    return build_model(
+    model = build_model(
         config.model,
         method=config.method,
         moving=config.moving,
@@ -234,10 +96,13 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
         num_classes=len(data.classes),
         in_channels=data.train.images.shape[1],
     )
+    recipe = recipe_for(config.model, config.epochs, config.recipe)
+    initialize(model, recipe.initialization, config.seed)
+    return model
 
 
 def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
-    recipe = recipe_for(config.model, config.epochs)
+    recipe = recipe_for(config.model, config.epochs, config.recipe)
     precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
     seed_everything(config.seed, verbose=False)

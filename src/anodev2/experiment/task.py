@@ -1,5 +1,6 @@
 """What Lightning trains: a network, its loss, its optimiser and its batches."""
 
+from math import inf
 from typing import Any
 
 import torch
@@ -66,15 +67,17 @@ class Classification(LightningModule):
         }
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
-        """All parameters, apart from p where it has a rate of its own."""
-        if self.p_rate == 1:
+        """All parameters, apart from p where it has a rate or a decay of its own."""
+        recipe = self.recipe
+        if self.p_rate == 1 and recipe.p_decay is None:
             return [{"params": list(self.parameters())}]
         movers = [module for block in self.blocks for module in (block.evolution, block.memory)]
         p = list({id(x): x for module in movers for x in module.parameters()}.values())
         moved = {id(x) for x in p}
         rest = [x for x in self.parameters() if id(x) not in moved]
-        rate = self.p_rate * self.recipe.learning_rate
-        return [{"params": rest}, {"params": p, "lr": rate}]
+        decay = recipe.weight_decay if recipe.p_decay is None else recipe.p_decay
+        rate = self.p_rate * recipe.learning_rate
+        return [{"params": rest}, {"params": p, "lr": rate, "weight_decay": decay}]
 
     def on_train_epoch_start(self) -> None:
         """What a network draws in an epoch depends on the seed and the epoch alone."""
@@ -106,7 +109,7 @@ class Classification(LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         """Clip the gradient's norm, and end the run before a step along one that is not finite."""
-        norm = clip_grad_norm_(self.parameters(), self.recipe.clip)
+        norm = clip_grad_norm_(self.parameters(), self.recipe.clip or inf)
         self._require_finite("gradient's norm", norm, step=self.trainer.fit_loop.batch_idx + 1)
 
     def _require_finite(self, what: str, value: Tensor, *, step: int | None = None) -> None:

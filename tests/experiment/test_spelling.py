@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from anodev2 import CoupledODE
 from anodev2.cli import WAYS, main
 from anodev2.evolution import BasisEvolution
-from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.spelled import BASES, DEFAULT, EVOLUTIONS, MEMORIES, OBJECTS, moving
+from anodev2.experiment.recipe import RECIPES, recipe_for
+from anodev2.experiment.spelling import BASES, DEFAULT, EVOLUTIONS, MEMORIES, OBJECTS, moving
 from anodev2.experiment.task import Classification
 from anodev2.models import Moving, build_model
 from anodev2.regularization import Regularization
@@ -183,7 +183,7 @@ CHOICES = [
 
 
 def test_the_help_lists_every_name_and_no_other() -> None:
-    assert {*documented()} - {"package.Class"} == {*EVOLUTIONS, *MEMORIES}
+    assert {*documented()} - {"package.Class"} == {*EVOLUTIONS, *MEMORIES, *RECIPES}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
-"""How weights move, as spelled on the command line: NAME or NAME:OPTION=VALUE:OPTION=VALUE.
+"""What is spelled on the command line as NAME or NAME:OPTION=VALUE:OPTION=VALUE.
 
-Inside the library these are objects. A line here makes an evolution or a memory kernel known to
-every command; one of a user's own is named by its import path, as in `my.evolutions.Decay:rate=2`.
+Inside the library these are objects: how weights move, and the recipe. A line here makes an
+evolution or a memory kernel known to every command; one of a user's own is named by its import
+path, as in `my.evolutions.Decay:rate=2`.
 """
 
 import sys
@@ -59,6 +60,8 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "activation": {"none": None, "tanh": torch.tanh, "sin": torch.sin, "relu": torch.relu},
 }
 """Values of options that are objects."""
+GIVEN = ("shape", "epochs", "drops")
+"""Arguments that come from elsewhere and are no options."""
 
 
 def moving(evolution: str, memory: str, regularization: str) -> Moving:
@@ -74,25 +77,25 @@ def moving(evolution: str, memory: str, regularization: str) -> Moving:
     """
     if (evolution, memory, regularization) == DEFAULT:
         return Moving()
-    name, options = _split("evolution", evolution)
+    name, options = split("evolution", evolution)
     compression = _number(options.pop("compression", "1"))
     if isinstance(compression, str):
         raise UsageError(f"compression={compression}: expected a number such as 4")
     q = _evolution(name, options)
-    kernel, settings = _split("memory", memory)
+    kernel, settings = split("memory", memory)
     if "." in kernel:
         k = _own("memory kernel", kernel, MemoryKernel, settings)
         k()
     else:
         check_choice("memory kernel", kernel, MEMORIES)
-        k = partial(MEMORIES[kernel], **_values(kernel, MEMORIES[kernel], settings))
+        k = partial(MEMORIES[kernel], **values(kernel, MEMORIES[kernel], settings))
         k()  # values out of range are found here
     factors = {}
     if regularization != "none":
         if "=" not in regularization:
             raise UsageError(f"regularization {regularization!r}: expected w0=, p= or path=NUMBER")
-        factors = _split("regularization", f"R:{regularization}")[1]
-    r = Regularization(**_values("regularization", Regularization, factors))
+        factors = split("regularization", f"R:{regularization}")[1]
+    r = Regularization(**values("regularization", Regularization, factors))
     return Moving(evolution=q, memory=k, regularize=r, compression=compression)
 
 
@@ -101,7 +104,7 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
         return _own("evolution", name, Evolution, options)
     check_choice("evolution", name, EVOLUTIONS)
     known = EVOLUTIONS[name]
-    given = _values(name, known, options)
+    given = values(name, known, options)
     if known in BASES:
         return partial(BasisEvolution, basis=known(**given))
     q = partial(known, **given)
@@ -113,11 +116,11 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
 def _own(what: str, name: str, kind: type, options: Mapping[str, str]) -> Callable[..., Any]:
     """A class of the user's with its options; mistakes in building one are one line."""
     own = _imported(what, name, kind)
-    values = _values(name, own, options)
+    chosen = values(name, own, options)
 
     def build(*shape: Any) -> Any:
         try:
-            return own(*shape, **values)
+            return own(*shape, **chosen)
         except UsageError:
             raise
         except Exception as error:
@@ -141,7 +144,7 @@ def _imported(what: str, name: str, kind: type) -> Callable[..., Any]:
     return found
 
 
-def _split(what: str, text: str) -> tuple[str, dict[str, str]]:
+def split(what: str, text: str) -> tuple[str, dict[str, str]]:
     """The name and the options of NAME:OPTION=VALUE:..."""
     name, *parts = text.split(":")
     pairs = [part.partition("=") for part in parts]
@@ -151,12 +154,16 @@ def _split(what: str, text: str) -> tuple[str, dict[str, str]]:
     return name, {key: value for key, _, value in pairs}
 
 
-def _values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
-    """Options with their values as the signature of `build` wants them."""
+def values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Options with their values as the signature of `build` wants them.
+
+    Raises:
+        ValueError: an unknown option, or a value of another kind than its default.
+    """
     known = {
         key: parameter
         for key, parameter in signature(build).parameters.items()
-        if key != "shape" and parameter.kind is not Parameter.VAR_KEYWORD
+        if key not in GIVEN and parameter.kind is not Parameter.VAR_KEYWORD
     }
     return {key: _value(name, key, text, known) for key, text in options.items()}
 
@@ -170,15 +177,16 @@ def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> An
         check_choice(key, text, [n for n, x in OBJECTS[key].items() if optional or x is not None])
         return OBJECTS[key][text]
     default = known[key].default
+    if text == "none" and "None" in str(known[key].annotation):
+        return None
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         value = text
-    if isinstance(value, str) and isinstance(default, float):
+    if isinstance(value, str) and "float" in str(known[key].annotation):
         value = _number(text)  # YAML takes 1e-3 for a word
+        default = 1.0 if default is None else default
     if "Sequence" in str(known[key].annotation):
-        if text == "none":
-            return None
         value = [value] if isinstance(value, int) else value
         if not (isinstance(value, list) and all(isinstance(x, int) for x in value)):
             raise UsageError(f"{name}: {key}={text}, expected a whole number or [0,1]")

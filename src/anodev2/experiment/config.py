@@ -1,0 +1,86 @@
+"""What makes a run, and the names it goes by."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from anodev2.experiment.recipe import PAPER_RECIPES, recipe_for
+from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
+from anodev2.models import MODELS, ORDERS, Moving, find_method
+from anodev2.usage import UsageError, check_choice
+
+PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
+DIGITS_EPOCHS = 15
+"""Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What makes a run: two runs of one configuration have one result."""
+
+    model: str
+    method: str
+    order: str
+    data: str
+    epochs: int
+    seed: int
+    precision: str
+    evolution: str = DEFAULT[0]
+    memory: str = DEFAULT[1]
+    regularization: str = DEFAULT[2]
+    p_rate: float = 1.0
+    recipe: str = "default"
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        label = re.sub(r"[^\w.+-]+", "-", self.label)
+        return f"{self.model}-{label}-seed{self.seed}"
+
+    @property
+    def label(self) -> str:
+        """The method, with what differs from the default in how it moves and is trained."""
+        spelled = (self.evolution, self.memory, self.regularization)
+        others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
+        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
+        recipe = [self.recipe] if self.recipe != "default" else []
+        return " ".join([self.method, *others, *rate, *recipe])
+
+    @property
+    def moving(self) -> Moving:
+        """How its weights move."""
+        return moving(self.evolution, self.memory, self.regularization)
+
+
+def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> RunConfig:
+    """A configuration with its defaults filled in and its names checked.
+
+    Raises:
+        ValueError: an unknown name or a number out of range.
+    """
+    check_choice("model", model, MODELS)
+    spelled = [rest.get(key, usual) for key, usual in zip(SPELLED, DEFAULT, strict=True)]
+    method = find_method(rest["method"], moving(*spelled))
+    p_rate = rest.get("p_rate", 1.0)
+    if not p_rate > 0:
+        raise UsageError(f"p_rate must be positive, got {p_rate:g}")
+    if p_rate != 1 and not method.moves:
+        raise UsageError(f"the weights of {rest['method']!r} stay at rest: it has no p for p_rate")
+    check_choice("order", rest["order"], ORDERS)
+    check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
+    if not 0 <= rest["seed"] < 2**32:
+        raise UsageError(f"seed must be at least 0 and below 2^32, got {rest['seed']}")
+    if epochs is None:
+        epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
+    recipe_for(model, epochs, rest.get("recipe", "default"))
+    return RunConfig(model=model, data=data, epochs=epochs, **rest)
+
+
+def fast_precision() -> Literal["bfloat16", "float32"]:
+    """bfloat16 where this machine computes it in hardware, float32 elsewhere."""
+    if torch.cuda.is_available():
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    has = torch.cpu.get_capabilities()
+    return "bfloat16" if has.get("avx512_bf16") or has.get("amx_bf16") else "float32"

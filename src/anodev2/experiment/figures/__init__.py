@@ -1,0 +1,1 @@
+"""Pictures, one file each; `picture.py` writes them."""

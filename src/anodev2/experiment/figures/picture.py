@@ -1,0 +1,22 @@
+"""Pictures as files, written whole: PNG for pages, SVG for papers."""
+
+from pathlib import Path
+
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from anodev2.experiment.whole_file import whole_file
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure in the format of the path's suffix, with the same bytes each time.
+
+    Args:
+        figure: what to draw.
+        path: a `.png` or `.svg` file.
+    """
+    FigureCanvasAgg(figure)
+    undated = {"Date": None} if path.suffix == ".svg" else {}
+    with rc_context({"svg.hashsalt": path.stem}), whole_file(path) as file:
+        figure.savefig(file, dpi=150, metadata=undated)
