@@ -62,8 +62,8 @@ def compare_methods(
         for method in with_companions(methods)
         for way in (ways if find_method(method).moves else [{}])
     ]  # fmt: skip
-    states = {config: run_state(out, config) for config in configs}
     for config in configs:
+        run_state(out, config)
         check_readable(out, config)
     images = load_data(data)
     for config in configs:
@@ -73,7 +73,7 @@ def compare_methods(
     failures: dict[str, str] = {}
     for config in configs:
         try:
-            results.append(train_run(config, out, resume=states[config] != "absent", data=images))
+            results.append(train_run(config, out, resume=None, data=images))
         except RunFailure as failure:
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)

@@ -21,7 +21,7 @@ from anodev2.experiment.checkpoints import WholeCheckpointIO, checkpoint_callbac
 from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
-from anodev2.experiment.folder import check_readable, run_state, write_config
+from anodev2.experiment.folder import check_readable, claimed, run_state, write_config
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
@@ -34,14 +34,15 @@ from anodev2.usage import UsageError
 
 
 def train_run(
-    config: RunConfig, out: Path, *, resume: bool, data: ImageData | None = None
+    config: RunConfig, out: Path, *, resume: bool | None, data: ImageData | None = None
 ) -> Result:
     """Train, or go on training, in `out/runs/NAME`, and write the result there.
 
     Args:
         config: the run.
         out: folder of the comparison the run belongs to.
-        resume: continue what is in the folder; otherwise the folder must not exist.
+        resume: continue what is in the folder; False wants no such folder yet; None does what
+            is left to do, be it all or nothing.
         data: the images, where the caller has loaded them already.
 
     Returns:
@@ -49,27 +50,35 @@ def train_run(
 
     Raises:
         ValueError: bad input, or a folder in a state that does not fit; nothing is changed.
+        Busy: another process is training this run.
         RunFailure: the loss was not finite; the last good checkpoint is there.
         KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
     """
     folder = out / "runs" / config.name
-    state = run_state(out, config)
-    if state == "finished" and resume:
+    if _state_that_fits(config, out, resume) == "finished":
         return Result.read(folder / "result.json")
-    if state != "absent" and not resume:
+    data = data or load_data(config.data)
+    check_fit(data, config)
+    with claimed(folder):
+        if _state_that_fits(config, out, resume) == "finished":  # by another process, meanwhile
+            return Result.read(folder / "result.json")
+        last = folder / "checkpoints" / "last.ckpt"
+        write_config(folder / "config.yaml", asdict(config))
+        result = _fit(config, folder, data, last if last.exists() else None)
+        result.write(folder / "result.json")
+    return result
+
+
+def _state_that_fits(config: RunConfig, out: Path, resume: bool | None) -> str:
+    """The state of the run's folder, if `resume` allows it and it can be read."""
+    state, folder = run_state(out, config), out / "runs" / config.name
+    if state != "absent" and resume is False:
         found = "a finished run:" if state == "finished" else "an unfinished run: --resume it, or"
         raise UsageError(f"'{folder}' holds {found} choose another --out")
     if state == "absent" and resume:
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
     check_readable(out, config)
-    data = data or load_data(config.data)
-    check_fit(data, config)
-    last = folder / "checkpoints" / "last.ckpt"
-    checkpoint = last if resume and last.exists() else None
-    write_config(folder / "config.yaml", asdict(config))
-    result = _fit(config, folder, data, checkpoint)
-    result.write(folder / "result.json")
-    return result
+    return state
 
 
 def check_fit(data: ImageData, config: RunConfig) -> None:
