@@ -5,7 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from anodev2.models.alexnet import alexnet
-from anodev2.models.method import METHODS, Method, Moving, find_method
+from anodev2.models.method import METHODS, Method, Moving, find_method, spell_method
 from anodev2.models.residual import ORDERS
 from anodev2.models.resnet import resnet4, resnet10
 from anodev2.usage import check_choice
@@ -19,6 +19,7 @@ __all__ = [
     "Moving",
     "build_model",
     "find_method",
+    "spell_method",
 ]
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -45,8 +46,7 @@ def build_model(
         name: "alexnet", "resnet4" or "resnet10".
         method: "baseline" (residual block), "neural-ode" (torchdiffeq's adjoint, two steps),
             "anode" (frozen weights, exact gradient, two steps), "anodev2-1" or "anodev2-2"
-            (the two configurations); "anode-N" and "neural-ode-N" take N steps, and
-            "neural-ode-dopri5-1e-4" another solver of torchdiffeq with its tolerance.
+            (the two configurations), with steps and a solver as `find_method` reads them.
         moving: evolution, memory, regularization and compression of the weights that move.
         order: "pre" (norm, ReLU, convolution) or "post" (convolution, norm, ReLU).
         num_classes: outputs of the last layer.

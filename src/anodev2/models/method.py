@@ -113,9 +113,7 @@ def _anodev2_2(moving: Moving, steps: int = 2, solver: str = "euler") -> Method:
 
 def _moving(moving: Moving, coupling: Coupling, solver: str) -> Method:
     steps = coupling.z_steps
-    at_rest = "-".join(
-        ["anode", *([str(steps)] if steps != 2 else []), *([solver] if solver != "euler" else [])]
-    )
+    at_rest = spell_method("anode", steps, solver)
     return Method(steps, lambda field: moving.block(field, coupling, SOLVERS[solver]), at_rest)
 
 
@@ -138,6 +136,19 @@ SPELLED = re.compile(
     rf"(?P<name>anode|anodev2-1|anodev2-2|neural-ode)(?:-(?P<steps>\d+))?"
     rf"(?:-(?P<solver>[a-z]\w*)(?:-(?P<rtol>{NUMBER})(?:-(?P<atol>{NUMBER}))?)?)?"
 )
+
+
+def spell_method(kind: str, steps: int, solver: str = "euler") -> str:
+    """The shortest name of a method with these steps and this solver, as `find_method` reads it.
+
+    Args:
+        kind: neural-ode, anode, anodev2-1 or anodev2-2.
+        steps: z-steps.
+        solver: euler, midpoint or rk4.
+    """
+    usual = 5 if kind == "anodev2-1" else 2
+    others = [str(steps)] if steps != usual else []
+    return "-".join([kind, *others, *([solver] if solver != "euler" else [])])
 
 
 def find_method(name: str, moving: Moving = Moving()) -> Method:

@@ -1,0 +1,88 @@
+"""Finished runs, gathered from folders of one or several machines."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.result import Result
+from anodev2.usage import UsageError
+
+Key = tuple[str, str]
+"""A network and the label of a method on it."""
+SHARED = ("epochs", "order", "precision", "recipe", "devices", "num_nodes")
+"""Settings that runs of a network must share to stand in one table."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Finished runs that belong into one report.
+
+    Args:
+        results: one a run.
+    """
+
+    results: tuple[Result, ...]
+
+    @cached_property
+    def by_key(self) -> dict[Key, list[Result]]:
+        """The runs of each network and label, by seed."""
+        found: dict[Key, list[Result]] = {}
+        for result in sorted(self.results, key=lambda r: int(r.config["seed"])):
+            config = RunConfig(**result.config)
+            found.setdefault((config.model, config.label), []).append(result)
+        return found
+
+    @property
+    def models(self) -> list[str]:
+        """The networks, from the smallest on."""
+        smallest = {
+            model: min(r.parameters for r in self.results if r.config["model"] == model)
+            for model in {r.config["model"] for r in self.results}
+        }
+        return sorted(smallest, key=lambda model: smallest[model])
+
+    @property
+    def is_cifar10(self) -> bool:
+        """Whether the paper's figures can stand beside them."""
+        return all(result.data["is_cifar10"] for result in self.results)
+
+    def accuracies(self, model: str, label: str) -> list[float]:
+        """Test accuracies in per cent, one a seed; none where no such run is finished."""
+        return [100 * result.accuracy for result in self.by_key.get((model, label), [])]
+
+
+def collect(folders: Sequence[Path]) -> Collection:
+    """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
+
+    Raises:
+        ValueError: a folder without results, a result that cannot be read, or runs of a
+            network under different settings or on different images.
+    """
+    found: dict[str, tuple[Path, Result]] = {}
+    for folder in folders:
+        paths = sorted(folder.glob("runs/*/result.json"))
+        if not paths:
+            raise UsageError(
+                f"'{folder}' holds no finished runs: expected a folder with runs/*/result.json"
+            )
+        for path in paths:
+            found.setdefault(path.parent.name, (path, Result.read(path)))
+    _check_alike(found.values())
+    return Collection(tuple(result for _, result in found.values()))
+
+
+def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
+    first: dict[str, tuple[Path, dict[str, object]]] = {}
+    for path, result in runs:
+        config = RunConfig(**result.config)
+        settings = {name: getattr(config, name) for name in SHARED if hasattr(config, name)}
+        settings |= {key: result.data[key] for key in ("train_images", "test_images", "encoding")}
+        other, expected = first.setdefault(config.model, (path, settings))
+        for name, value in settings.items():
+            if value != expected[name]:
+                raise UsageError(
+                    f"'{path}' has {name.replace('_', ' ')} {value}, '{other}' {expected[name]}: "
+                    "expected runs of a network under the same settings"
+                )
