@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from anodev2 import CoupledODE
-from anodev2.cli import WAYS, main
+from anodev2.cli import main
+from anodev2.commands import WAYS
 from anodev2.evolution import BasisEvolution
 from anodev2.experiment.recipe import RECIPES, recipe_for
 from anodev2.experiment.spelling import BASES, DEFAULT, EVOLUTIONS, MEMORIES, OBJECTS, moving

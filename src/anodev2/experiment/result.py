@@ -8,6 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from anodev2.experiment.history import Row
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.whole_file import whole_file
@@ -31,7 +33,8 @@ class Result:
         seconds_per_step: median of a training step, None where none was timed.
         precision: what `--precision` came to.
         epochs: one row an epoch; see `History`.
-        environment: versions, git revision, processor threads.
+        environment: versions, git revision, processor and its threads.
+        reversal: see `reversal_error`; None where it was not measured.
     """
 
     config: dict[str, Any]
@@ -44,6 +47,7 @@ class Result:
     epochs: list[Row]
     environment: dict[str, Any]
     motion: dict[str, float | None] | None = None
+    reversal: float | None = None
 
     @property
     def accuracy(self) -> float:
@@ -89,8 +93,21 @@ def describe_environment(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
         "git_revision": _git_revision(),
+        "processor": _processor(),
         "threads": threads,
     }
+
+
+def _processor() -> str:
+    """The model of this machine's accelerator, else of its processor."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
 
 
 def _git_revision() -> str | None:

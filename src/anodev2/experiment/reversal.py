@@ -30,7 +30,7 @@ def reversal_error(model: nn.Module, images: Float[Tensor, "batch ..."]) -> floa
     ends: list[Tensor] = []
     hook = block.register_forward_hook(lambda _, given, z1: ends.extend([given[0], z1]))
     training = model.training
-    model.eval()(images)
+    model.eval()(images.to(next(model.parameters()).device))
     hook.remove()
     z0, z = ends
     program = block.program(z0)

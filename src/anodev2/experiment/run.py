@@ -28,6 +28,7 @@ from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.progress import Bar, EpochLines
 from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
+from anodev2.experiment.reversal import reversal_error
 from anodev2.experiment.task import Classification
 from anodev2.models import IMAGE_SIZE, build_model
 from anodev2.usage import UsageError
@@ -133,6 +134,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
         parameters=sum(p.numel() for p in task.model.parameters()),
         field_evaluations=evaluations,
         motion=describe_motion(task.model),
+        reversal=reversal_error(task.model, next(iter(task.val_dataloader()))[0]),
         seconds_per_step=history.seconds_per_step(),
         precision=precision,
         epochs=history.rows,

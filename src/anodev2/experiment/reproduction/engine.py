@@ -34,7 +34,18 @@ class Outcome:
 
 
 class Engine(ABC):
-    """Carries out runs in `out/runs`, each from its last checkpoint if it has one."""
+    """Carries out runs in `out/runs`, each from its last checkpoint if it has one.
+
+    Args:
+        threads: of each run.
+    """
+
+    threads: int
+
+    @property
+    @abstractmethod
+    def side_by_side(self) -> int:
+        """How many runs go at once."""
 
     @abstractmethod
     def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
@@ -75,6 +86,10 @@ class Local(Engine):
 
     processes: int
     threads: int
+
+    @property
+    def side_by_side(self) -> int:
+        return self.processes
 
     def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
         with ProcessPoolExecutor(

@@ -115,7 +115,7 @@ def runs_of(
     """
 
     def config(model: str, row: Row, seed: int) -> RunConfig:
-        own = {"evolution": row.evolution} if find_method(row.method).moves else {}
+        own: dict[str, Any] = {"evolution": row.evolution} if find_method(row.method).moves else {}
         return run_config(model=model, method=row.method, seed=seed, **settings, **own)
 
     return [config(model, row, seed) for seed in seeds for model in models for row in rows]

@@ -90,18 +90,22 @@ def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:
     """One training step of the configured network on random images."""
     recipe = recipe_for(config.model, config.epochs, config.recipe)
     precision = fast_precision() if config.precision == "auto" else config.precision
-    model = network(config, data).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = network(config, data).to(device)
+    model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=recipe.momentum)
     images = torch.randn(recipe.batch_size, *data.train.images.shape[1:])
-    images = images.contiguous(memory_format=torch.channels_last)
-    labels = torch.randint(len(data.classes), (recipe.batch_size,))
+    images = images.to(device).contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(len(data.classes), (recipe.batch_size,), device=device)
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
             loss = cross_entropy(model(images).float(), labels)
         torch.autograd.backward(loss)
         optimizer.step()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
 
     return step
 

@@ -1,0 +1,266 @@
+"""The paper's claims, each a function of finished runs.
+
+Sections "Introduction", "Results", "Ablation Study" and "Conclusions" of the paper. A network
+counts where its runs are there; a claim holds where it holds for each of those.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from anodev2.experiment.paper import PAPER
+from anodev2.experiment.reproduction.collection import Collection
+from anodev2.experiment.reproduction.difference import difference
+from anodev2.experiment.reproduction.document import Claim
+from anodev2.experiment.reproduction.table import DEPTHS
+from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.models import MODELS, build_model, find_method, spell_method
+
+FAR = 5.0
+"""Points of accuracy that are far."""
+NOTHING = 0.03
+"""A share of a training step that is as good as nothing."""
+FOUND = 0.01
+"""Relative distance within which a state counts as found again."""
+CONFIGURATIONS = {"anodev2-1": "configuration 1", "anodev2-2": "configuration 2"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the claims are judged by.
+
+    Args:
+        runs: finished ones.
+        seconds: of a training step, by network and label.
+    """
+
+    runs: Collection
+    seconds: Seconds
+
+
+Check = tuple[bool, str]
+"""Whether a claim holds for one network, and the figures that say so."""
+
+
+def _judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "") -> Claim:
+    if not checks:
+        return Claim(text, "not measured", " ".join([missing, note]).strip())
+    found = "; ".join(f"{'yes' if holds else 'no'}, {figures}" for holds, figures in checks)
+    evidence = f"{found[0].upper()}{found[1:]}." + (f" {note}" if note else "")
+    return Claim(
+        text, "holds here" if all(h for h, _ in checks) else "does not hold here", evidence
+    )
+
+
+def _pairs(
+    e: Evidence, method: str, other: str, *, least: int = 1
+) -> list[tuple[str, list[float], list[float]]]:
+    """Networks with at least so many runs of both methods, and their accuracies."""
+    found = [(m, e.runs.accuracies(m, method), e.runs.accuracies(m, other)) for m in e.runs.models]
+    return [(m, a, b) for m, a, b in found if min(len(a), len(b)) >= least]
+
+
+def _seeds(a: Sequence[float], b: Sequence[float]) -> str:
+    return "one run each" if len(a) == len(b) == 1 else f"{len(a)} and {len(b)} runs"
+
+
+def above_baseline(e: Evidence, method: str) -> Claim:
+    """Min, max and average above the baseline's [Nt_5_results, Nt_10_theta_results]."""
+    checks = [
+        (
+            min(a) > min(b) and max(a) > max(b) and mean(a) > mean(b),
+            f"{model} {min(a):.2f} / {max(a):.2f} / {mean(a):.2f} against "
+            f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)})",
+        )
+        for model, a, b in _pairs(e, method, "baseline")
+    ]
+    name = CONFIGURATIONS[method]
+    return _judged(
+        f"{name.capitalize()} is above the baseline in minimum, maximum and average accuracy.",
+        checks,
+        missing=f"It needs runs of {method} and baseline.",
+    )
+
+
+def worst_above_best(e: Evidence, method: str) -> Claim:
+    """ "The worst accuracy was better than the best of the baseline" [Conclusions]."""
+    checks = [
+        (min(a) > max(b), f"{model} {min(a):.2f} against {max(b):.2f} ({_seeds(a, b)})")
+        for model, a, b in _pairs(e, method, "baseline", least=2)
+    ]
+    paper = PAPER["resnet4"]
+    note = (
+        f"The paper's own table contradicts it for ResNet-4: {paper[method].least:.2f} against "
+        f"{paper['baseline'].most:.2f}."
+    )
+    return _judged(
+        f"The worst run of {CONFIGURATIONS[method]} is above the best of the baseline.",
+        checks,
+        missing=f"It needs two runs or more of {method} and baseline.",
+        note=note,
+    )
+
+
+def above_rest(e: Evidence, method: str) -> Claim:
+    """What the motion earns at equal steps; the paper compares configuration 2 [ablation_study]."""
+    at_rest = find_method(method).at_rest
+    assert at_rest is not None
+    checks = [
+        (mean(a) > mean(b), f"{model} {difference(a, b)} ({_seeds(a, b)})")
+        for model, a, b in _pairs(e, method, at_rest)
+    ]
+    own = "" if method == "anodev2-2" else " (The paper does not compare this.)"
+    return _judged(
+        f"{CONFIGURATIONS[method].capitalize()} is above ANODE at the same number of steps.{own}",
+        checks,
+        missing=f"It needs runs of {method} and {at_rest}.",
+    )
+
+
+def neural_ode_far_below(e: Evidence) -> Claim:
+    """ "Significantly worse" [ablation_study]."""
+    checks = [
+        (mean(a) < mean(b) - FAR, f"{model} {mean(a):.2f} against {mean(b):.2f}")
+        for model, a, b in _pairs(e, "neural-ode", "baseline")
+    ]
+    return _judged(
+        f"The Neural ODE is far below the baseline (by more than {FAR:g} points).",
+        checks,
+        missing="It needs runs of neural-ode and baseline.",
+    )
+
+
+def _by_depth(e: Evidence, model: str, kind: str) -> dict[int, float]:
+    found = {n: e.runs.accuracies(model, spell_method(kind, n)) for n in DEPTHS}
+    return {n: mean(values) for n, values in found.items() if values}
+
+
+def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
+    """More steps do not help a Neural ODE but the coupled one [Introduction]."""
+    checks = []
+    for model in e.runs.models:
+        if len(by := _by_depth(e, model, kind)) > 1:
+            gain = by[max(by)] - by[min(by)]
+            listed = ", ".join(f"{value:.2f} at {n}" for n, value in by.items())
+            checks.append((gain > 0 if help_ else gain <= 0, f"{model} {listed}"))
+    name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
+    depth = "" if kind != "anode" else " too, so that depth alone earns it"
+    return _judged(
+        f"More steps {'help' if help_ else 'do not help'} {name}{depth}.",
+        checks,
+        missing=f"It needs runs of {kind} at two numbers of steps or more (table steps).",
+    )
+
+
+def cost(e: Evidence, method: str, times: int) -> Claim:
+    """An ODE block costs N_t times the residual block [eq. of configuration 1, appendix C]."""
+    checks = []
+    for model in e.runs.models:
+        runs = e.runs.by_key.get((model, method), [])
+        base = e.runs.by_key.get((model, "baseline"), [])
+        if runs and base:
+            count = runs[0].field_evaluations["forward"] / base[0].field_evaluations["forward"]
+            blocks = {"resnet10": " (with the residual block that stays one)"}.get(model, "")
+            expected = (2 * times + 1) / 3 if model == "resnet10" else times
+            checks.append(
+                (count == expected, f"{model} {count:g} times the evaluations{blocks}"
+                + _step_ratio(e.seconds, model, method))
+            )  # fmt: skip
+    return _judged(
+        f"{CONFIGURATIONS[method].capitalize()} costs about {times} times the baseline's block.",
+        checks,
+        missing=f"It needs runs of {method} and baseline.",
+    )
+
+
+def _step_ratio(seconds: Seconds, model: str, method: str) -> str:
+    times = seconds.get(model, {})
+    if not {method, "baseline"} <= times.keys():
+        return ""
+    return f", a training step of the whole network {times[method] / times['baseline']:.2f} times"
+
+
+def evolution_costs_nothing(e: Evidence) -> Claim:
+    """The overhead of evolving theta is negligible [Methodology]."""
+    checks = []
+    for model, times in e.seconds.items():
+        for method in CONFIGURATIONS:
+            if {method, f"{method} frozen"} <= times.keys():
+                share = 1 - times[f"{method} frozen"] / times[method]
+                checks.append((share <= NOTHING, f"{model} {method} {100 * share:+.1f} %"))
+    return _judged(
+        f"The evolution itself costs nothing (at most {100 * NOTHING:g} % of a training step).",
+        checks,
+        missing="It needs timed steps with the weights moving and frozen.",
+    )
+
+
+def reverse_solve_fails(e: Evidence) -> Claim:
+    """Solving z backward does not find z(0) again [Related work, ANODE]."""
+    checks = []
+    for (model, label), runs in e.runs.by_key.items():
+        if label in ("neural-ode", "anode", "anode-5"):
+            errors = [run.reversal for run in runs if run.reversal is not None]
+            if errors:
+                checks.append((min(errors) > FOUND, f"{model} {label} {mean(errors):.2g}"))
+    return _judged(
+        "The reverse solve does not find z(0) again (relative distance above "
+        f"{100 * FOUND:g} %, trained networks).",
+        checks,
+        missing="It needs runs of anode or neural-ode.",
+    )
+
+
+def model_size(_: Evidence) -> Claim:
+    """[parameter_size]"""
+    checks = []
+    for model, rows in PAPER.items():
+        counts = {m: parameters(model, m) / 1000 for m in rows}
+        within = all(count <= rows[m].parameters + 0.005 for m, count in counts.items())
+        listed = " / ".join(f"{count:.2f}" for count in counts.values())
+        paper = " / ".join(f"{row.parameters:.2f}" for row in rows.values())
+        checks.append((within, f"{model} {listed} K, paper {paper} K"))
+    return _judged("Model sizes are within the paper's.", checks, missing="")
+
+
+def growth(_: Evidence) -> Claim:
+    """ "By only 0.5 % to 6.7 %" [Ablation Study]."""
+    grown = {
+        model: 100 * (parameters(model, "anodev2-1") / parameters(model, "baseline") - 1)
+        for model in MODELS
+    }
+    papers = 100 * (
+        PAPER["alexnet"]["anodev2-1"].parameters / PAPER["alexnet"]["baseline"].parameters - 1
+    )
+    checks = [(0.5 <= value <= 6.7, f"{model} {value:.2g} %") for model, value in grown.items()]
+    return _judged(
+        "Configuration 1 grows the networks by 0.5 % to 6.7 %.",
+        checks,
+        missing="",
+        note=f"The paper's own table contradicts it for AlexNet: {papers:.2g} %.",
+    )
+
+
+def parameters(model: str, method: str) -> int:
+    """Trainable numbers of a network."""
+    return sum(p.numel() for p in build_model(model, method=method).parameters())
+
+
+CLAIMS: tuple[Callable[[Evidence], Claim], ...] = (
+    lambda e: above_baseline(e, "anodev2-1"),
+    lambda e: worst_above_best(e, "anodev2-1"),
+    lambda e: above_baseline(e, "anodev2-2"),
+    lambda e: worst_above_best(e, "anodev2-2"),
+    lambda e: above_rest(e, "anodev2-1"),
+    lambda e: above_rest(e, "anodev2-2"),
+    neural_ode_far_below,
+    lambda e: more_steps(e, "neural-ode", help_=False),
+    lambda e: more_steps(e, "anodev2-1", help_=True),
+    lambda e: more_steps(e, "anode", help_=True),
+    lambda e: cost(e, "anodev2-1", 5),
+    lambda e: cost(e, "anodev2-2", 2),
+    evolution_costs_nothing,
+    reverse_solve_fails,
+    model_size,
+    growth,
+)

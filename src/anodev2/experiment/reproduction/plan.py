@@ -1,0 +1,104 @@
+"""What is still to be done for a table, and how long it will take."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.folder import run_state
+from anodev2.experiment.images import ImageData
+from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.reproduction.timing import Seconds
+
+EVALUATION = 1.1
+"""Time of an epoch with its evaluation, relative to its training steps."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a table in a folder.
+
+    Args:
+        runs: all of them, with how many epochs each has left.
+        seconds: of a training step, by network and label.
+        steps: of an epoch, by network.
+        side_by_side: how many runs go at once.
+    """
+
+    runs: dict[RunConfig, int]
+    seconds: Seconds
+    steps: dict[str, int]
+    side_by_side: int
+
+    @property
+    def todo(self) -> list[RunConfig]:
+        """The runs that are not finished."""
+        return [config for config, left in self.runs.items() if left]
+
+    def time_left(self, configs: Sequence[RunConfig]) -> float:
+        """Seconds that these runs still take, one after another."""
+        return sum(
+            self.runs[c] * self.steps[c.model] * self.seconds[c.model][c.label] * EVALUATION
+            for c in configs
+            if self.runs[c]
+        )
+
+    def __str__(self) -> str:
+        """A line for each network and method, and the sum."""
+        kinds: dict[tuple[str, str], list[RunConfig]] = {}
+        for config in self.runs:
+            kinds.setdefault((config.model, config.label), []).append(config)
+        lines = [f"{'network':10}{'method':28}{'runs':>5}{'done':>6}{'s / step':>10}{'left':>10}"]
+        for (model, label), configs in kinds.items():
+            done = sum(not self.runs[config] for config in configs)
+            left = self.time_left(configs)
+            step = f"{self.seconds[model][label]:.3f}" if left else ""
+            spelled = duration(left) if left else ""
+            lines.append(f"{model:10}{label:28}{len(configs):>5}{done:>6}{step:>10}{spelled:>10}")
+        todo = self.todo
+        started = sum(0 < self.runs[c] < c.epochs for c in todo)
+        total = self.time_left(todo) / max(1, min(self.side_by_side, len(todo)))
+        about = f", about {duration(total)} with {self.side_by_side} at a time" if todo else ""
+        done = len(self.runs) - len(todo)
+        lines.append(
+            f"{len(self.runs)} runs: {done} done, {started} unfinished, "
+            f"{len(todo) - started} to start{about}"
+        )
+        return "\n".join(lines)
+
+
+def epochs_left(out: Path, config: RunConfig) -> int:
+    """How many epochs a run in a folder still needs, by its metrics.
+
+    Raises:
+        ValueError: the folder holds another run.
+    """
+    state = run_state(out, config)
+    if state == "finished":
+        return 0
+    metrics = out / "runs" / config.name / "metrics.csv"
+    if state == "absent" or not metrics.exists():
+        return config.epochs
+    with metrics.open(newline="") as file:
+        done = sum(1 for _ in csv.DictReader(file))
+    return max(1, config.epochs - done)
+
+
+def steps_of(config: RunConfig, data: ImageData) -> int:
+    """Training steps of an epoch."""
+    recipe = recipe_for(config.model, config.epochs, config.recipe)
+    return -(-len(data.train) // recipe.batch_size)
+
+
+def duration(seconds: float) -> str:
+    """As in 2 d 03 h, 5 h 20 min, 12 min or 40 s."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours = minutes // 60
+    return (
+        f"{hours} h {minutes % 60:02} min" if hours < 48 else f"{hours // 24} d {hours % 24:02} h"
+    )

@@ -1,0 +1,223 @@
+"""The report of a folder of runs: the paper's tables beside ours, its claims, and the pictures."""
+
+from collections.abc import Iterable, Sequence
+from statistics import mean
+
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.paper import PAPER
+from anodev2.experiment.recipe import PAPER_RECIPES
+from anodev2.experiment.reproduction.claim import CLAIMS, Evidence, parameters
+from anodev2.experiment.reproduction.collection import Collection
+from anodev2.experiment.reproduction.difference import difference
+from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
+from anodev2.experiment.reproduction.plan import duration
+from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
+from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.experiment.result import Result
+from anodev2.models import find_method
+
+NAMES = {"alexnet": "AlexNet", "resnet4": "ResNet-4", "resnet10": "ResNet-10"}
+
+
+def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -> Document:
+    """The report, a pure function of what is given.
+
+    Args:
+        runs: finished ones.
+        seconds: of a training step, by network and label.
+        pictures: those that lie beside it.
+    """
+    evidence = Evidence(runs, seconds)
+    tables = {name: accuracy_table(table, runs) for name, table in TABLES.items() if table.trains}
+    others = _others(runs)
+    sections = [
+        Section("Claims of the paper", [[claim(evidence) for claim in CLAIMS]]),
+        *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items() if t.rows),
+        Section("Parameters [parameter_size]", [parameter_table()]),
+        *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
+        *([Section("Other runs", [others])] if others.rows else []),
+        *([Section("Pictures", pictures)] if pictures else []),
+        *([Section("Runs", [_conditions(runs), run_table(runs)])] if runs.results else []),
+    ]
+    return Document("The paper's tables, reproduced", _summary(runs), sections)
+
+
+OURS = ("network", "method", "runs", "min / max", "average", "to baseline")
+OURS += ("to ANODE at equal steps",)
+COST = (
+    "`s / step` is the time of a training step of the whole network, measured in turns in one "
+    "process; `times baseline` its ratio. `f evaluations` counts the fields of all blocks in a "
+    "forward pass, and again in the backward pass where they are recomputed. `p` counts the "
+    "numbers that move the weights, `moved` is the distance of theta(1) from theta(0) relative to "
+    "theta(0), `z(0) again` that of z(0) solved backward from the true one."
+)
+
+
+def accuracy_table(table: PaperTable, runs: Collection) -> Table:
+    """One of the paper's tables, with a line for each network and row that has runs."""
+    columns = [*OURS, "paper: min / max", "average", "to baseline", "ours to it"]
+    lines = [
+        _accuracy_line(model, row, runs)
+        for model in runs.models
+        for row in table.rows
+        if runs.accuracies(model, row.label)
+    ]
+    return Table(columns, lines)
+
+
+def _accuracy_line(model: str, row: Row, runs: Collection) -> list[str]:
+    ours = _ours(model, row.label, runs)
+    paper = PAPER[model].get(row.label) if runs.is_cifar10 else None
+    if paper is None:
+        return [*ours, "", "", "", ""]
+    improved = paper.average - PAPER[model]["baseline"].average
+    return [
+        *ours,
+        f"{paper.least:.2f} / {paper.most:.2f}",
+        f"{paper.average:.2f}",
+        f"{improved:+.2f}" if row.label != "baseline" else "",
+        f"{mean(runs.accuracies(model, row.label)) - paper.average:+.2f}",
+    ]
+
+
+def _ours(model: str, label: str, runs: Collection) -> list[str]:
+    """The cells under `OURS`."""
+    found, baseline = runs.accuracies(model, label), runs.accuracies(model, "baseline")
+    method = str(runs.by_key[model, label][0].config["method"])
+    at_rest = runs.accuracies(model, find_method(method).at_rest or "")
+    return [
+        NAMES[model],
+        label,
+        str(len(found)),
+        f"{min(found):.2f} / {max(found):.2f}",
+        f"{mean(found):.2f}",
+        str(difference(found, baseline)) if baseline and label != "baseline" else "",
+        str(difference(found, at_rest)) if at_rest else "",
+    ]
+
+
+def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
+    missing = [
+        f"{NAMES[model]} {row.label}"
+        for model in runs.models
+        for row in TABLES[name].rows
+        if not runs.accuracies(model, row.label)
+    ]
+    told = f"Without runs so far: {', '.join(missing)}." if missing else ""
+    return [table, *([told] if told else [])]
+
+
+def parameter_table() -> Table:
+    """Exact counts beside the paper's thousands, and the growth over the baseline."""
+    columns = ["network", "method", "parameters", "to baseline", "paper (K)", "paper to baseline"]
+    lines = []
+    for model, rows in PAPER.items():
+        base = parameters(model, "baseline")
+        for method, row in rows.items():
+            count = parameters(model, method)
+            grown = f"{100 * (count / base - 1):+.3f} %"
+            papers = f"{100 * (row.parameters / rows['baseline'].parameters - 1):+.3f} %"
+            cells = [NAMES[model], method, f"{count:,}", grown, f"{row.parameters:.2f}", papers]
+            lines.append(
+                [cell if method != "baseline" or "%" not in cell else "" for cell in cells]
+            )
+    return Table(columns, lines)
+
+
+def cost_table(runs: Collection, seconds: Seconds) -> Table:
+    """What a method takes in time and numbers, and how far it moves its weights."""
+    columns = ["network", "method", "s / step", "times baseline", "f evaluations", "parameters"]
+    columns += ["p", "moved", "z(0) again", "train loss"]
+    lines = []
+    for (model, label), results in runs.by_key.items():
+        times = seconds.get(model, {})
+        count = results[0].field_evaluations
+        base = times.get("baseline")
+        reversal = [r.reversal for r in results if r.reversal is not None]
+        lines.append(
+            [
+                NAMES[model],
+                label,
+                f"{times[label]:.3f}" if label in times else "",
+                f"{times[label] / base:.2f}" if base and label in times else "",
+                f"{count['forward']} + {count['backward']}",
+                f"{results[0].parameters:,}",
+                *_motion(results),
+                f"{mean(reversal):.2g}" if reversal else "",
+                f"{mean(float(r.epochs[-1]['train_loss'] or 0) for r in results):.4f}",
+            ]
+        )
+    return Table(columns, lines)
+
+
+def _motion(results: Iterable[Result]) -> list[str]:
+    motions = [result.motion for result in results if result.motion]
+    distances = [m["distance"] for m in motions if m["distance"] is not None]
+    moved = f"{100 * mean(distances):.1f} %" if distances else ""
+    return [f"{motions[0]['p']:,}" if motions else "", moved]
+
+
+def _others(runs: Collection) -> Table:
+    """Runs that are in none of the tables."""
+    known = {row.label for table in TABLES.values() for row in table.rows}
+    return Table(OURS, [_ours(*key, runs) for key in runs.by_key if key[1] not in known])
+
+
+def run_table(runs: Collection) -> Table:
+    """Every run, with where and how long it ran."""
+    columns = ["run", "seed", "epochs", "test accuracy", "train loss", "time", "precision"]
+    columns += ["threads", "processor", "git revision"]
+    lines = []
+    for result in (result for results in runs.by_key.values() for result in results):
+        config, where = RunConfig(**result.config), result.environment
+        seconds = sum(float(row["seconds"] or 0) for row in result.epochs)
+        lines.append(
+            [
+                f"{config.model} {config.label}",
+                str(config.seed),
+                str(config.epochs),
+                f"{100 * result.accuracy:.2f}",
+                f"{float(result.epochs[-1]['train_loss'] or 0):.4f}",
+                duration(seconds),
+                result.precision,
+                str(where.get("threads", "")),
+                str(where.get("processor", "")),
+                str(where.get("git_revision") or "")[:10],
+            ]
+        )
+    return Table(columns, lines)
+
+
+def _conditions(runs: Collection) -> str:
+    """Versions of what the runs ran with, each with all values that it had."""
+    known = [
+        name
+        for name in runs.results[0].environment
+        if name not in ("git_revision", "threads", "processor")
+    ]
+    values = {n: sorted({str(r.environment.get(n)) for r in runs.results}) for n in known}
+    return "Made with " + ", ".join(f"{n} {' and '.join(v)}" for n, v in values.items()) + "."
+
+
+def _summary(runs: Collection) -> str:
+    if not runs.results:
+        return "No run is finished yet."
+    settings = [RunConfig(**result.config) for result in runs.results]
+    epochs = {c.model: c.epochs for c in settings}
+    trained = ", ".join(
+        f"{NAMES[m]} {epochs[m]} epochs (the paper {PAPER_RECIPES[m].epochs})" for m in runs.models
+    )
+    data = runs.results[0].data
+    seeds = sorted({c.seed for c in settings})
+    said = [
+        f"{len(settings)} runs on {data['name']}: {trained}; seeds {', '.join(map(str, seeds))}.",
+        "Accuracies are on the test images after the last epoch, in per cent; no epoch is selected "
+        "by them. Differences of averages are given with their 95 % interval (Welch) where both "
+        "sides have two runs or more.",
+    ]
+    if data["is_cifar10"] and data["encoding"] == "JPEG":
+        said.append(
+            "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
+            "with the paper's accuracies only with that in mind."
+        )
+    return " ".join(said)

@@ -1,0 +1,135 @@
+"""From a table's name to its report: plan, run what is left, write."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, sleep
+
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.data import load_data
+from anodev2.experiment.folder import check_readable, run_state
+from anodev2.experiment.images import ImageData
+from anodev2.experiment.reproduction.collection import Collection, collect
+from anodev2.experiment.reproduction.engine import Engine, Outcome
+from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
+from anodev2.experiment.reproduction.publication import publish
+from anodev2.experiment.reproduction.table import rows_of, runs_of
+from anodev2.experiment.reproduction.timing import timed_steps
+from anodev2.experiment.result import Result
+from anodev2.experiment.run import check_fit
+
+POLL = 10.0
+"""Seconds between looks at runs that another process has."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A table to be made in a folder.
+
+    Args:
+        table: one of `TABLES`, or "all".
+        models: networks.
+        methods: rows to keep; None keeps all.
+        seeds: one run of each for each.
+        data, epochs, order, precision, recipe: of every run; see `RunConfig`.
+        out: the folder.
+    """
+
+    table: str
+    models: Sequence[str]
+    methods: Sequence[str] | None
+    seeds: Sequence[int]
+    data: str
+    epochs: int | None
+    order: str
+    precision: str
+    recipe: str
+    out: Path
+
+    def configs(self) -> list[RunConfig]:
+        """The runs.
+
+        Raises:
+            ValueError: something in one that is not valid.
+        """
+        return runs_of(
+            rows_of(self.table, self.methods),
+            self.models,
+            self.seeds,
+            data=self.data,
+            epochs=self.epochs,
+            order=self.order,
+            precision=self.precision,
+            recipe=self.recipe,
+        )
+
+
+def reproduce(work: Work, engine: Engine) -> int:
+    """Carry out the runs of a table that are not finished, and write the report of its folder.
+
+    Returns:
+        Exit status: 0, or 1 if a run failed.
+
+    Raises:
+        ValueError: bad input, or a folder whose runs have another configuration; found before
+            anything is trained.
+    """
+    configs = work.configs()
+    for config in configs:
+        run_state(work.out, config)
+        check_readable(work.out, config)
+    failed = []
+    if configs:
+        data = load_data(work.data)
+        for config in configs:
+            check_fit(data, config)
+        plan = _plan(work.out, configs, data, engine)
+        print(plan, flush=True)
+        failed = [o for o in _carry_out(plan, engine, work.out) if o.state == "failed"]
+    done = any(work.out.glob("runs/*/result.json"))
+    page = publish(work.out, collect([work.out]) if done else Collection(()), [work.out])
+    print(f"report: {page}")
+    return 1 if failed else 0
+
+
+def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
+    runs = {config: epochs_left(out, config) for config in configs}
+    todo = [config for config, left in runs.items() if left]
+    if todo:
+        print(f"timing a step of {len({(c.model, c.label) for c in todo})} networks", flush=True)
+    seconds = timed_steps(todo, data, out / "timings.json", threads=engine.threads)
+    steps = {config.model: steps_of(config, data) for config in configs}
+    return Plan(runs, seconds, steps, engine.side_by_side)
+
+
+def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
+    """Carry out what is left; what another process has is waited for, and taken if it stops."""
+    begun, total, done, outcomes = perf_counter(), plan.time_left(plan.todo), 0.0, []
+    todo = plan.todo
+    while todo:
+        busy = []
+        for outcome in engine.run(todo, out):
+            if outcome.state == "busy":
+                busy.append(outcome.config)
+                continue
+            outcomes.append(outcome)
+            done += plan.time_left([outcome.config])
+            left = (perf_counter() - begun) * (total / done - 1)
+            print(
+                f"[{len(outcomes)}/{len(plan.todo)}] {_told(outcome, out)}, {duration(left)} left"
+            )
+            sys.stdout.flush()
+        todo = busy
+        if todo:
+            names = ", ".join(config.name for config in todo[:3])
+            print(f"waiting for {len(todo)} runs of another process: {names}", flush=True)
+            sleep(POLL)
+    return outcomes
+
+
+def _told(outcome: Outcome, out: Path) -> str:
+    name = outcome.config.name
+    if outcome.state == "failed":
+        return f"{name}: failed, {outcome.reason}"
+    result = Result.read(out / "runs" / name / "result.json")
+    return f"{name}: test accuracy {100 * result.accuracy:.2f} %"
