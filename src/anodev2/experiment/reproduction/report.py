@@ -42,8 +42,16 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
     return Document("The paper's tables, reproduced", _summary(runs), sections)
 
 
-OURS = ("network", "method", "runs", "min / max", "average", "to baseline")
-OURS += ("to ANODE at equal steps",)
+OURS = (
+    "network",
+    "method",
+    "runs",
+    "min / max",
+    "average",
+    "to baseline",
+    "to ANODE at equal steps",
+)
+"""Columns of what was measured here."""
 COST = (
     "`s / step` is the time of a training step of the whole network, measured in turns in one "
     "process; `times baseline` its ratio. `f evaluations` counts the fields of all blocks in a "

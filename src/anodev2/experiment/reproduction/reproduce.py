@@ -115,10 +115,8 @@ def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
             outcomes.append(outcome)
             done += plan.time_left([outcome.config])
             left = (perf_counter() - begun) * (total / done - 1)
-            print(
-                f"[{len(outcomes)}/{len(plan.todo)}] {_told(outcome, out)}, {duration(left)} left"
-            )
-            sys.stdout.flush()
+            count = f"[{len(outcomes)}/{len(plan.todo)}]"
+            print(f"{count} {_told(outcome, out)}, {duration(left)} left", flush=True)
         todo = busy
         if todo:
             names = ", ".join(config.name for config in todo[:3])

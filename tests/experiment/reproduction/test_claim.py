@@ -1,0 +1,129 @@
+"""Each claim of the paper against runs for which it holds, does not hold, or is not measured."""
+
+from collections.abc import Callable
+
+import pytest
+from results import result, runs_of
+
+from anodev2.experiment.reproduction import claim
+from anodev2.experiment.reproduction.claim import CLAIMS, Evidence
+from anodev2.experiment.reproduction.collection import Collection
+from anodev2.experiment.reproduction.document import Claim
+from anodev2.experiment.reproduction.timing import Seconds
+
+HOLDS, FAILS, MISSING = "holds here", "does not hold here", "not measured"
+
+
+def judged(which: Callable[..., Claim], runs: Collection, *given: object, **more: object) -> Claim:
+    return which(Evidence(runs, {}), *given, **more)
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict"),
+    [
+        (runs_of(baseline=[70, 71], anodev2_1=[70.5, 71.5]), HOLDS),
+        (runs_of(baseline=[70, 71], anodev2_1=[69.9, 75.0]), FAILS),  # the minimum
+        (runs_of(baseline=[70, 71], anodev2_1=[70.9, 71.0]), FAILS),  # the maximum
+        (runs_of(baseline=[70, 70.9, 71], anodev2_1=[70.1, 70.1, 71.1]), FAILS),  # the average
+        (runs_of(baseline=[70, 71]), MISSING),
+    ],
+)
+def test_above_the_baseline_takes_minimum_maximum_and_average(runs, verdict) -> None:
+    assert judged(claim.above_baseline, runs, "anodev2-1").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("runs", "verdict"),
+    [
+        (runs_of(baseline=[70, 71], anodev2_2=[71.1, 72]), HOLDS),
+        (runs_of(baseline=[70, 71], anodev2_2=[70.9, 75]), FAILS),
+        (runs_of(baseline=[70, 71], anodev2_2=[75]), MISSING),  # one run has no worst
+    ],
+)
+def test_the_worst_is_compared_with_the_baselines_best(runs, verdict) -> None:
+    found = judged(claim.worst_above_best, runs, "anodev2-2")
+    assert found.verdict == verdict
+    assert "contradicts it for ResNet-4: 77.23 against 77.35" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("method", "runs", "verdict"),
+    [
+        ("anodev2-1", runs_of(anode_5=[70], anodev2_1=[71]), HOLDS),
+        ("anodev2-1", runs_of(anode=[70], anodev2_1=[71]), MISSING),  # other steps
+        ("anodev2-2", runs_of(anode=[71], anodev2_2=[70.9]), FAILS),
+    ],
+)
+def test_the_motion_is_judged_against_anode_at_equal_steps(method, runs, verdict) -> None:
+    assert judged(claim.above_rest, runs, method).verdict == verdict
+
+
+@pytest.mark.parametrize(("accuracy", "verdict"), [(64.9, HOLDS), (65.1, FAILS)])
+def test_far_below_is_more_than_five_points(accuracy, verdict) -> None:
+    runs = runs_of(baseline=[70], neural_ode=[accuracy])
+    assert judged(claim.neural_ode_far_below, runs).verdict == verdict
+
+
+def test_more_steps_are_judged_from_the_fewest_to_the_most() -> None:
+    runs = runs_of(anodev2_1_1=[70], anodev2_1_2=[75], anodev2_1=[71], neural_ode_1=[70])
+    assert judged(claim.more_steps, runs, "anodev2-1", help_=True).verdict == HOLDS
+    assert judged(claim.more_steps, runs, "neural-ode", help_=False).verdict == MISSING
+    worse = runs_of(neural_ode_1=[70], neural_ode_10=[60])
+    assert judged(claim.more_steps, worse, "neural-ode", help_=False).verdict == HOLDS
+    assert judged(claim.more_steps, worse, "neural-ode", help_=True).verdict == FAILS
+
+
+@pytest.mark.parametrize(("forward", "verdict"), [(5, HOLDS), (6, FAILS)])
+def test_cost_is_counted_in_evaluations_of_f(forward, verdict) -> None:
+    runs = Collection((result(), result(method="anodev2-1", forward=forward)))
+    assert judged(claim.cost, runs, "anodev2-1", 5).verdict == verdict
+
+
+def test_cost_in_resnet10_counts_the_block_that_stays_a_residual_block() -> None:
+    base, moving = (
+        result("resnet10", method, forward=n) for method, n in (("baseline", 3), ("anodev2-1", 11))
+    )
+    assert judged(claim.cost, Collection((base, moving)), "anodev2-1", 5).verdict == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        ({"resnet4": {"anodev2-1": 1.02, "anodev2-1 frozen": 1.0}}, HOLDS),
+        ({"resnet4": {"anodev2-1": 1.10, "anodev2-1 frozen": 1.0}}, FAILS),
+        ({"resnet4": {"anodev2-1": 1.10}}, MISSING),
+    ],
+)
+def test_the_evolution_costs_nothing_up_to_three_per_cent(seconds: Seconds, verdict) -> None:
+    assert claim.evolution_costs_nothing(Evidence(Collection(()), seconds)).verdict == verdict
+
+
+@pytest.mark.parametrize(("error", "verdict"), [(0.5, HOLDS), (1e-6, FAILS), (None, MISSING)])
+def test_the_reverse_solve_fails_where_it_is_off_by_more_than_one_per_cent(error, verdict) -> None:
+    runs = Collection((result(method="anode", reversal=error),))
+    assert judged(claim.reverse_solve_fails, runs).verdict == verdict
+
+
+def test_model_sizes_are_within_the_papers() -> None:
+    assert judged(claim.model_size, Collection(())).verdict == HOLDS
+
+
+def test_alexnet_does_not_grow_by_half_a_per_cent_here_or_in_the_papers_table() -> None:
+    found = judged(claim.growth, Collection(()))
+    assert found.verdict == FAILS
+    assert "alexnet 0.047 %" in found.evidence
+    assert "contradicts it for AlexNet: 0.047 %" in found.evidence
+
+
+def test_without_runs_only_what_is_counted_is_measured() -> None:
+    verdicts = [judged(which, Collection(())).verdict for which in CLAIMS]
+    assert verdicts.count(MISSING) == len(CLAIMS) - 2
+
+
+def test_a_claim_holds_only_where_it_holds_for_every_network_that_ran() -> None:
+    better = (result(accuracy=70), result(method="anodev2-1", accuracy=71))
+    worse = (result("resnet10", accuracy=80), result("resnet10", "anodev2-1", accuracy=79))
+    found = judged(claim.above_baseline, Collection(better + worse), "anodev2-1")
+    assert found.verdict == FAILS
+    assert "Yes, resnet4 71.00" in found.evidence
+    assert "no, resnet10 79.00" in found.evidence

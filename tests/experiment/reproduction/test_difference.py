@@ -1,0 +1,29 @@
+"""Differences of means, against figures worked out by hand."""
+
+import pytest
+
+from anodev2.experiment.reproduction.difference import difference
+
+
+def test_the_interval_of_equal_spreads_is_students() -> None:
+    # Two sides of three with variance 1: standard error sqrt(2/3), four degrees of freedom.
+    found = difference([2.0, 3.0, 4.0], [1.0, 2.0, 3.0])
+    assert found.value == pytest.approx(1.0)
+    assert found.half_width == pytest.approx(2.7764451 * (2 / 3) ** 0.5)
+
+
+def test_the_interval_of_unequal_spreads_has_welchs_degrees_of_freedom() -> None:
+    found = difference([10.0, 14.0], [1.0, 1.0, 1.0])  # one side alone: one degree of freedom
+    assert found.half_width == pytest.approx(12.7062047 * 2.0)
+
+
+def test_a_single_run_on_a_side_has_no_interval() -> None:
+    assert str(difference([71.5], [70.0, 71.0])) == "+1.00"
+
+
+def test_equal_runs_on_both_sides_have_an_interval_of_nothing() -> None:
+    assert str(difference([71.0, 71.0], [70.0, 70.0])) == "+1.00 ± 0.00"
+
+
+def test_a_difference_is_written_with_its_sign_and_two_digits() -> None:
+    assert str(difference([1.0, 2.0], [3.0, 4.0])) == "-2.00 ± 3.04"

@@ -1,0 +1,71 @@
+"""What is left, and how long it takes."""
+
+from pathlib import Path
+
+import pytest
+from results import result, write
+
+from anodev2.experiment.config import RunConfig, run_config
+from anodev2.experiment.folder import write_config
+from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
+from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
+from anodev2.usage import UsageError
+from tiny import tiny_config, tiny_data
+
+
+def config(method: str = "baseline", seed: int = 0) -> RunConfig:
+    return run_config(**result(method=method, seed=seed, epochs=10).config)
+
+
+def test_a_run_has_the_epochs_left_that_its_metrics_do_not_have(tmp_path: Path) -> None:
+    assert epochs_left(tmp_path, config()) == 10
+    folder = tmp_path / "runs" / config().name
+    write_config(folder / "config.yaml", result(epochs=10).config)
+    assert epochs_left(tmp_path, config()) == 10
+    (folder / "metrics.csv").write_text("epoch\n1\n2\n3\n")
+    assert epochs_left(tmp_path, config()) == 7
+    write(tmp_path, result(epochs=10))
+    assert epochs_left(tmp_path, config()) == 0
+
+
+def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_by_side() -> None:
+    runs = {config(seed=0): 10, config(seed=1): 4, config("anode"): 0}
+    plan = Plan(runs, {"resnet4": {"baseline": 0.5}}, {"resnet4": 196}, side_by_side=2)
+    assert plan.time_left(plan.todo) == pytest.approx(14 * 196 * 0.5 * 1.1)
+    assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
+
+
+def test_runs_that_are_done_need_no_timing() -> None:
+    assert "1 runs: 1 done" in str(Plan({config(): 0}, {}, {"resnet4": 196}, 1))
+
+
+def test_an_epoch_has_the_steps_of_its_batches() -> None:
+    assert steps_of(tiny_config(), tiny_data()) == 1  # 96 images in batches of 256
+
+
+@pytest.mark.parametrize(
+    ("seconds", "spelled"),
+    [(40, "40 s"), (720, "12 min"), (19_200, "5 h 20 min"), (184_000, "2 d 03 h")],
+)
+def test_durations_are_spelled_in_two_units_at_most(seconds, spelled) -> None:
+    assert duration(seconds) == spelled
+
+
+def test_steps_are_timed_once_for_each_network_and_method(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    runs = [tiny_config(method="baseline", seed=seed) for seed in (0, 1)]
+    first = timed_steps(runs, tiny_data(), path, threads=1)
+    assert list(first["resnet4"]) == ["baseline"]
+    assert timed_steps(runs, tiny_data(), path, threads=1) == first == read_seconds(path)
+
+
+def test_times_with_other_threads_do_not_count(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
+    assert read_seconds(path, threads=2) == {}
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "timings.json").write_text("[1]")
+    with pytest.raises(UsageError, match="expected times of training steps"):
+        read_seconds(tmp_path / "timings.json")

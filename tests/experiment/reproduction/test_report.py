@@ -1,0 +1,125 @@
+"""The report as data: a pure function of finished runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from results import result, runs_of, write
+
+from anodev2.experiment.reproduction.collection import Collection, collect
+from anodev2.experiment.reproduction.document import Document, Table
+from anodev2.experiment.reproduction.report import (
+    accuracy_table,
+    cost_table,
+    parameter_table,
+    report_of,
+    run_table,
+)
+from anodev2.experiment.reproduction.table import TABLES
+from anodev2.usage import UsageError
+
+
+def titles(document: Document) -> list[str]:
+    return [section.title for section in document.sections]
+
+
+def test_a_row_has_our_runs_the_papers_and_both_differences() -> None:
+    runs = runs_of(baseline=[69, 70, 71], anodev2_1=[71, 72, 73], anode_5=[72, 72, 72])
+    table = accuracy_table(TABLES["accuracy-1"], runs)
+    assert list(table.rows[1]) == [
+        "ResNet-4",
+        "anodev2-1",
+        "3",
+        "71.00 / 73.00",
+        "72.00",
+        "+2.00 ± 2.27",
+        "+0.00 ± 2.48",
+        "77.27 / 78.58",
+        "78.11",
+        "+1.16",
+        "-6.11",
+    ]
+
+
+def test_rows_that_the_paper_does_not_have_leave_its_columns_empty() -> None:
+    table = accuracy_table(TABLES["accuracy-1"], runs_of(baseline=[70], anode_5=[71]))
+    assert list(table.rows[1])[7:] == ["", "", "", ""]
+
+
+def test_other_images_than_cifar10_do_not_stand_beside_the_papers_figures() -> None:
+    other = result()
+    other.data["is_cifar10"] = False
+    table = accuracy_table(TABLES["accuracy-1"], Collection((other,)))
+    assert list(table.rows[0])[7:] == ["", "", "", ""]
+
+
+def test_parameters_are_exact_beside_the_papers_thousands() -> None:
+    rows = {(row[0], row[1]): list(row[2:]) for row in parameter_table().rows}
+    assert rows["ResNet-4", "anodev2-1"] == ["8,122", "+5.398 %", "8.23", "+6.744 %"]
+    assert rows["AlexNet", "anodev2-1"] == ["1,757,514", "+0.047 %", "1757.51", "+0.047 %"]
+    assert rows["ResNet-10", "baseline"] == ["44,186", "", "44.19", ""]
+    assert len(rows) == 15
+
+
+def test_costs_are_relative_to_the_baselines_step() -> None:
+    runs = runs_of(baseline=[70], anodev2_1=[71])
+    table = cost_table(runs, {"resnet4": {"baseline": 0.1, "anodev2-1": 0.42}})
+    assert [row[2:4] for row in table.rows] == [["0.100", "1.00"], ["0.420", "4.20"]]
+
+
+def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
+    document = report_of(runs_of(baseline=[70], anodev2_1=[71]), {}, [])
+    assert "Configuration 1, five steps [Nt_5_results]" in titles(document)
+    parts = [p for s in document.sections for p in s.parts if isinstance(p, str)]
+    assert "Without runs so far: ResNet-4 anode-5." in parts
+    assert "Other runs" not in titles(document)
+
+
+def test_runs_of_no_table_are_reported_too() -> None:
+    other = result(method="anodev2-1", evolution="linear:form=skew")
+    document = report_of(Collection((other,)), {}, [])
+    (section,) = (s for s in document.sections if s.title == "Other runs")
+    (table,) = section.parts
+    assert isinstance(table, Table)
+    assert table.rows[0][1] == "anodev2-1 linear:form=skew"
+
+
+def test_jpeg_copies_are_said_to_be_such() -> None:
+    assert "JPEG copies" in report_of(runs_of(baseline=[70]), {}, []).summary
+    png = replace(result(), data=result().data | {"encoding": "PNG"})
+    assert "JPEG copies" not in report_of(Collection((png,)), {}, []).summary
+
+
+def test_every_run_is_listed_with_its_seed_time_and_machine() -> None:
+    rows = run_table(runs_of(baseline=[70, 71])).rows
+    assert [row[1] for row in rows] == ["0", "1"]
+    assert {row[5] for row in rows} == {"60 s"}
+
+
+def test_the_report_does_not_depend_on_the_order_of_the_files() -> None:
+    runs = runs_of(baseline=[70, 71], anodev2_1=[72, 73])
+    backward = Collection(tuple(reversed(runs.results)))
+    found = [list(accuracy_table(TABLES["accuracy-1"], c).rows) for c in (runs, backward)]
+    assert found[0] == found[1]
+
+
+def test_folders_of_several_machines_are_one_report(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", result(seed=0, accuracy=70), result(seed=1, accuracy=71))
+    second = write(tmp_path / "b", result(seed=1, accuracy=99), result(seed=2, accuracy=72))
+    runs = collect([first, second])
+    assert runs.accuracies("resnet4", "baseline") == pytest.approx([70, 71, 72])
+
+
+@pytest.mark.parametrize("change", [{"epochs": 3}, {"recipe": "paper"}])
+def test_runs_under_other_settings_are_refused_by_name(tmp_path: Path, change) -> None:
+    first, second = (
+        write(tmp_path / name, found)
+        for name, found in {"a": result(), "b": result(seed=1, **change)}.items()
+    )
+    with pytest.raises(UsageError, match=f"{next(iter(change))} .*same settings"):
+        collect([first, second])
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="holds no finished runs"):
+        collect([tmp_path])
