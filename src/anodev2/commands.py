@@ -193,13 +193,15 @@ def report(folders: list[Path], out: Path | None = None) -> int:
     """Write the report of finished runs again, of several folders together if given.
 
     Args:
-        folders: folders with runs/*/result.json; of a run in several the first counts
+        folders: folders with runs/*/result.json; the first counts for a run in several, and for times
         out: where report.html, report.md and figures/ go; the first folder unless given
     """
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
+    from anodev2.experiment.reproduction.timing import read_seconds
 
-    page = publish(out or folders[0], collect(folders), folders)
+    timed = next((s for s in (read_seconds(f / "timings.json") for f in folders) if s), {})
+    page = publish(out or folders[0], collect(folders), timed)
     print(f"report: {page}")
     return 0
 
@@ -207,7 +209,7 @@ def report(folders: list[Path], out: Path | None = None) -> int:
 def figures(
     name: str,
     runs: str = "",
-    method: str = "anodev2-1",
+    method: str | None = None,
     out: Path = Path("figures"),
 ) -> int:
     """Draw a figure, as PNG and as SVG.
@@ -215,7 +217,7 @@ def figures(
     Args:
         name: advection, kernels, coupling, curves or adjoint
         runs: folders of runs, separated by commas, for kernels and curves
-        method: whose block the coupling diagram shows
+        method: whose block the coupling diagram shows; both configurations unless given
         out: folder of the files
     """
     from anodev2.experiment.figures.gallery import draw

@@ -17,6 +17,8 @@ class PaperRow:
     parameters: float
 
 
+NAMES = {"alexnet": "AlexNet", "resnet4": "ResNet-4", "resnet10": "ResNet-10"}
+"""Of the networks, as the paper writes them."""
 PAPER: dict[str, dict[str, PaperRow]] = {
     "alexnet": {
         "baseline": PaperRow(86.84, 87.15, 87.03, 1756.68),

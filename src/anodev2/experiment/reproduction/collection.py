@@ -1,7 +1,7 @@
 """Finished runs, gathered from folders of one or several machines."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -21,9 +21,11 @@ class Collection:
 
     Args:
         results: one a run.
+        folders: the runs' folders, by name.
     """
 
     results: tuple[Result, ...]
+    folders: Mapping[str, Path] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> dict[Key, list[Result]]:
@@ -33,6 +35,11 @@ class Collection:
             config = RunConfig(**result.config)
             found.setdefault((config.model, config.label), []).append(result)
         return found
+
+    def folders_of(self, model: str, label: str) -> list[Path]:
+        """The folders of the runs of a network and label."""
+        names = [RunConfig(**result.config).name for result in self.by_key.get((model, label), [])]
+        return [self.folders[name] for name in names if name in self.folders]
 
     @property
     def models(self) -> list[str]:
@@ -70,7 +77,8 @@ def collect(folders: Sequence[Path]) -> Collection:
         for path in paths:
             found.setdefault(path.parent.name, (path, Result.read(path)))
     _check_alike(found.values())
-    return Collection(tuple(result for _, result in found.values()))
+    places = {name: path.parent for name, (path, _) in found.items()}
+    return Collection(tuple(result for _, result in found.values()), places)
 
 
 def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:

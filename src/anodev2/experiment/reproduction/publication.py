@@ -1,29 +1,27 @@
 """A report as files: report.html, report.md, figures/."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.markdown import as_markdown
 from anodev2.experiment.reproduction.page import as_page
 from anodev2.experiment.reproduction.report import report_of
-from anodev2.experiment.reproduction.timing import read_seconds
+from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.experiment.whole_file import whole_file
 
 
-def publish(out: Path, runs: Collection, folders: Sequence[Path]) -> Path:
+def publish(out: Path, runs: Collection, seconds: Seconds) -> Path:
     """Draw the pictures and write the report, from finished runs alone.
 
     Args:
         out: folder of the report.
         runs: what it is about.
-        folders: where their checkpoints and timed steps are.
+        seconds: of training steps.
 
     Returns:
         The page.
     """
-    pictures = draw_pictures(out / "figures", runs, folders)
-    seconds = read_seconds(folders[0] / "timings.json")
+    pictures = illustrate(out / "figures", runs)
     document = report_of(runs, seconds, pictures)
     sources = {p.name: (out / "figures" / f"{p.name}.svg").read_text() for p in pictures}
     pages = {"report.md": as_markdown(document), "report.html": as_page(document, sources)}

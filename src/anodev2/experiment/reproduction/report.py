@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from statistics import mean
 
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.paper import PAPER
+from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.reproduction.claim import CLAIMS, Evidence, parameters
 from anodev2.experiment.reproduction.collection import Collection
@@ -15,8 +15,6 @@ from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
 from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.experiment.result import Result
 from anodev2.models import find_method
-
-NAMES = {"alexnet": "AlexNet", "resnet4": "ResNet-4", "resnet10": "ResNet-10"}
 
 
 def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -> Document:

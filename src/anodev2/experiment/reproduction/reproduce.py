@@ -14,7 +14,7 @@ from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.publication import publish
 from anodev2.experiment.reproduction.table import rows_of, runs_of
-from anodev2.experiment.reproduction.timing import timed_steps
+from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.experiment.result import Result
 from anodev2.experiment.run import check_fit
 
@@ -87,7 +87,8 @@ def reproduce(work: Work, engine: Engine) -> int:
         print(plan, flush=True)
         failed = [o for o in _carry_out(plan, engine, work.out) if o.state == "failed"]
     done = any(work.out.glob("runs/*/result.json"))
-    page = publish(work.out, collect([work.out]) if done else Collection(()), [work.out])
+    runs = collect([work.out]) if done else Collection(())
+    page = publish(work.out, runs, read_seconds(work.out / "timings.json"))
     print(f"report: {page}")
     return 1 if failed else 0
 

@@ -1,0 +1,179 @@
+"""A table made in a folder, with an engine that trains nothing and with the real one."""
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from results import result
+
+from anodev2.cli import main
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.folder import claimed
+from anodev2.experiment.reproduction import reproduce as module
+from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
+from anodev2.experiment.reproduction.reproduce import Work, reproduce
+from anodev2.experiment.result import Result
+from anodev2.usage import UsageError
+
+METHODS = ["baseline", "anodev2-1"]
+
+
+@dataclass
+class Stub(Engine):
+    """Finishes runs at once, but for those whose seed is in `fail`, or in `busy` the first time."""
+
+    fail: tuple[int, ...] = ()
+    busy: tuple[int, ...] = ()
+    asked: list[list[str]] = field(default_factory=list)
+    threads: int = 1
+
+    @property
+    def side_by_side(self) -> int:
+        return 1
+
+    def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
+        self.asked.append([config.name for config in configs])
+        for config in configs:
+            if config.seed in self.fail:
+                yield Outcome(config, "failed", "the loss is nan in epoch 1")
+            elif config.seed in self.busy and len(self.asked) == 1:
+                yield Outcome(config, "busy")
+            else:
+                found = result(method=config.method, seed=config.seed, epochs=config.epochs)
+                found = replace(found, config=vars(config))
+                found.write(out / "runs" / config.name / "result.json")
+                (out / "runs" / config.name / "config.yaml").write_text(
+                    "\n".join(f"{key}: {value}" for key, value in vars(config).items())
+                )
+                yield Outcome(config, "done")
+
+
+def work(out: Path, *, seeds: Sequence[int] = (0,), table: str = "accuracy-1") -> Work:
+    return Work(
+        table=table,
+        models=["resnet4"],
+        methods=METHODS if table != "parameters" else None,
+        seeds=seeds,
+        data="digits",
+        epochs=2,
+        order="pre",
+        precision="float32",
+        recipe="default",
+        out=out,
+    )
+
+
+def test_the_plan_comes_first_and_counts_what_is_done(tmp_path: Path, capsys) -> None:
+    assert reproduce(work(tmp_path), Stub()) == 0
+    first = capsys.readouterr().out
+    assert "2 runs: 0 done, 0 unfinished, 2 to start, about" in first
+    assert first.index("2 to start") < first.index("[1/2] resnet4-baseline-seed0")
+    engine = Stub()
+    assert reproduce(work(tmp_path, seeds=(0, 1)), engine) == 0
+    assert "4 runs: 2 done, 0 unfinished, 2 to start" in capsys.readouterr().out
+    assert engine.asked == [["resnet4-baseline-seed1", "resnet4-anodev2-1-seed1"]]
+
+
+def test_the_report_is_a_page_and_its_markdown_with_pictures_beside(tmp_path: Path) -> None:
+    reproduce(work(tmp_path), Stub())
+    assert {"report.html", "report.md", "figures", "runs"} <= {p.name for p in tmp_path.iterdir()}
+    linked = re.findall(r"\((figures/[^)]+)\)", (tmp_path / "report.md").read_text())
+    assert linked
+    assert all((tmp_path / path).exists() for path in linked)
+
+
+def test_a_failed_run_is_told_with_its_reason_and_is_status_1(tmp_path: Path, capsys) -> None:
+    assert reproduce(work(tmp_path, seeds=(0, 1)), Stub(fail=(1,))) == 1
+    told = capsys.readouterr().out
+    assert "resnet4-anodev2-1-seed1: failed, the loss is nan in epoch 1" in told
+    assert "1 to start" not in (tmp_path / "report.md").read_text()
+
+
+def test_what_another_process_has_is_waited_for_and_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    monkeypatch.setattr(module, "POLL", 0.0)
+    engine = Stub(busy=(1,))
+    assert reproduce(work(tmp_path, seeds=(0, 1)), engine) == 0
+    assert engine.asked[1] == ["resnet4-baseline-seed1", "resnet4-anodev2-1-seed1"]
+    assert "waiting for 2 runs of another process: resnet4-baseline" in capsys.readouterr().out
+
+
+def test_parameters_are_reported_without_any_run(tmp_path: Path) -> None:
+    engine = Stub()
+    assert reproduce(work(tmp_path, table="parameters"), engine) == 0
+    assert engine.asked == []
+    assert "1,757,514" in (tmp_path / "report.md").read_text()
+
+
+def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    reproduce(work(tmp_path), Stub())
+    engine = Stub()
+    with pytest.raises(UsageError, match="epochs 2, not 3"):
+        reproduce(replace(work(tmp_path, seeds=(1, 0)), epochs=3), engine)
+    assert engine.asked == []
+
+
+def test_the_report_of_a_folder_is_the_same_bytes_when_written_again(tmp_path: Path) -> None:
+    reproduce(work(tmp_path), Stub())
+    files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path)])
+    assert stop.value.code == 0
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
+
+
+@pytest.mark.slow
+def test_two_commands_on_one_folder_do_no_run_twice(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "anodev2.cli", "reproduce", "accuracy-2", "--models", "resnet4",
+        "--methods", "baseline,anodev2-2", "--seeds", "0,1", "--data", "digits", "--epochs", "2",
+        "--out", str(tmp_path), "--threads", "1",
+    ]  # fmt: skip
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    told = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    epochs = [line for _, error in told for line in error.splitlines() if " epoch " in line]
+    trained = [line.partition(":")[0] for line in epochs]
+    assert len(trained) == len({*trained}) == 2 * 4
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 4
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_dies_is_taken_over_from_its_checkpoint(tmp_path: Path) -> None:
+    """What a second command does when the first is killed: its lock goes with it."""
+    (config,) = [c for c in work(tmp_path).configs() if c.method == "baseline"]
+    holder = subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import sys, time; from pathlib import Path\n"
+            "from anodev2.experiment.folder import claimed\n"
+            "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)",
+            str(tmp_path / "runs" / config.name),
+        ],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    (busy,) = Local(processes=1, threads=1).run([config], tmp_path)
+    assert busy.state == "busy"
+    holder.kill()
+    holder.wait()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            with claimed(tmp_path / "runs" / config.name):
+                break
+        except UsageError:
+            time.sleep(0.1)
+    (done,) = Local(processes=1, threads=1).run([config], tmp_path)
+    assert done.state == "done"
+    assert Result.read(tmp_path / "runs" / config.name / "result.json").config == vars(config)
