@@ -1,13 +1,18 @@
-"""Accuracy over epochs."""
+"""Accuracy and loss over epochs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from anodev2.experiment.figures.picture import save
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.figures.picture import COLOURS, save
+from anodev2.experiment.figures.runs import configuration, epochs
+from anodev2.usage import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,9 +20,15 @@ if TYPE_CHECKING:
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """Per method, for each of its runs, a figure for each epoch."""
 
-
 CLOSE = 6
 """Per cent below the best that the enlarged half of the accuracy picture shows."""
+FIGURES = ("test_accuracy", "train_loss", "test_loss")
+"""The figures of an epoch that are drawn."""
+
+SPAN = 8
+"""How many times the least loss the most is where a logarithmic scale begins to help."""
+TICKS = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 2, 5)]
+"""Of logarithmic scales."""
 
 
 def accuracy_curves(accuracies: Curves, path: Path) -> None:
@@ -31,29 +42,111 @@ def accuracy_curves(accuracies: Curves, path: Path) -> None:
     """
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     whole, close = figure.subplots(1, 2)
-    best = 0.0
-    for method, runs in accuracies.items():
-        by_epoch = [[100 * value for value in epoch] for epoch in zip(*runs, strict=True)]
-        best = max(best, *(max(values) for values in by_epoch))
-        for axes in (whole, close):
-            _draw_curve(axes, method, by_epoch)
-    close.set_ylim(best - CLOSE, best + 0.5)
-    close.set_title("close to the best", fontsize=10)
-    whole.set_title("all", fontsize=10)
-    whole.set_ylabel("test accuracy (%)")
-    for axes in (whole, close):
-        axes.set_xlabel("epoch")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.3)
-    close.legend(title="method (after the last epoch)", fontsize=8, title_fontsize=8)
+    _draw_accuracies(whole, close, accuracies)
     save(figure, path)
 
 
-def _draw_curve(axes: "Axes", method: str, by_epoch: Sequence[Sequence[float]]) -> None:
-    epochs = range(1, len(by_epoch) + 1)
-    middle = [sum(values) / len(values) for values in by_epoch]
-    label = f"{method} ({middle[-1]:.2f} %)"
-    (line,) = axes.plot(epochs, middle, label=label, linewidth=1.6, marker=".", markersize=4)
-    if len(by_epoch[0]) > 1:
-        least, most = [min(values) for values in by_epoch], [max(values) for values in by_epoch]
-        axes.fill_between(epochs, least, most, color=line.get_color(), alpha=0.15, linewidth=0)
+def training_curves(curves: Mapping[str, Curves]) -> Figure:
+    """Accuracy above as in `accuracy_curves`, training and test loss below.
+
+    Losses that span more than a factor of `SPAN` have a logarithmic scale.
+
+    Args:
+        curves: `test_accuracy` (0 to 1), `train_loss` and `test_loss`, as `curves_of_runs` gives.
+    """
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    (whole, close), below = figure.subplots(2, 2)
+    _draw_accuracies(whole, close, curves["test_accuracy"])
+    for axes, name in zip(below, ("train_loss", "test_loss"), strict=True):
+        _draw_curves(axes, curves[name])
+        losses = [value for runs in curves[name].values() for run in runs for value in run]
+        if max(losses) > SPAN * min(losses):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(FixedLocator(TICKS))
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.yaxis.set_minor_locator(NullLocator())
+        axes.set_ylabel(f"{name.split('_')[0]} loss (cross entropy)")
+    return figure
+
+
+def band(runs: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
+    """Least, mean and most of several runs at each epoch.
+
+    Args:
+        runs: of equal length, one figure an epoch.
+    """
+    by_epoch = list(zip(*runs, strict=True))
+    least, most = [min(values) for values in by_epoch], [max(values) for values in by_epoch]
+    return least, [sum(values) / len(values) for values in by_epoch], most
+
+
+def curves_of_runs(folders: Sequence[Path]) -> dict[str, Curves]:
+    """What `training_curves` draws, from the folders of runs; runs that differ in the seed alone
+    share a band, up to the epoch that all of them have reached.
+
+    Args:
+        folders: of runs, finished or not.
+
+    Raises:
+        ValueError: no run, one without epochs, or one run twice.
+    """
+    configs = {folder: configuration(folder) for folder in folders}
+    seen: dict[RunConfig, Path] = {}
+    for folder, config in configs.items():
+        if config in seen:
+            raise UsageError(f"'{seen[config]}' and '{folder}' hold the same run: expected one")
+        seen[config] = folder
+    members: dict[str, list[Path]] = {}
+    for folder, label in zip(folders, _labels(list(configs.values())), strict=True):
+        members.setdefault(label, []).append(folder)
+    curves: dict[str, dict[str, list[list[float]]]] = {name: {} for name in FIGURES}
+    for label, group in members.items():
+        runs = [epochs(folder, FIGURES) for folder in group]
+        reached = min(len(run[FIGURES[0]]) for run in runs)
+        for name, found in curves.items():
+            found[label] = [run[name][:reached] for run in runs]
+    return {name: dict(found) for name, found in curves.items()}
+
+
+def _labels(configs: Sequence[RunConfig]) -> list[str]:
+    """Each run's method, with what else differs among the runs, the seed aside."""
+    others = ("model", "order", "data", "epochs", "precision")
+    told = [key for key in others if len({asdict(config)[key] for config in configs}) > 1]
+
+    def label(config: RunConfig) -> str:
+        values = {**asdict(config), "epochs": f"{config.epochs} epochs"}
+        return " ".join([config.label, *(str(values[key]) for key in told)])
+
+    return [label(config) for config in configs]
+
+
+def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
+    percent = {
+        method: [[100 * value for value in run] for run in runs]
+        for method, runs in accuracies.items()
+    }
+    for axes, title in ((whole, "all"), (close, "close to the best")):
+        _draw_curves(axes, percent)
+        axes.set_title(title, fontsize=10)
+    best = max(value for runs in percent.values() for run in runs for value in run)
+    close.set_ylim(best - CLOSE, best + 0.5)
+    whole.set_ylabel("test accuracy (%)")
+    close.legend(title="method (after the last epoch)", fontsize=8, title_fontsize=8)
+
+
+def _draw_curves(axes: "Axes", curves: Curves) -> None:
+    """A line for each method's mean and a band from its least to its most."""
+    styles = cycle((colour, style) for style in ("-", "--", ":") for colour in COLOURS)
+    for (method, runs), (colour, style) in zip(curves.items(), styles, strict=False):
+        least, middle, most = band(runs)
+        at = range(1, len(middle) + 1)
+        seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
+        label = f"{method} ({middle[-1]:.2f} %{seeds})"
+        axes.plot(
+            at, middle, style, color=colour, label=label, linewidth=1.6, marker=".", markersize=4
+        )
+        if len(runs) > 1:
+            axes.fill_between(at, least, most, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)

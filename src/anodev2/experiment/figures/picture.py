@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 
 from anodev2.experiment.whole_file import whole_file
 
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+"""Of lines, in order: of Okabe and Ito's, which the colour-blind tell apart, those dark enough."""
+
 
 def save(figure: Figure, path: Path) -> None:
     """Write a figure in the format of the path's suffix, with the same bytes each time.
