@@ -35,6 +35,8 @@ def train(
     regularization: str = "none",
     p_rate: float = 1.0,
     recipe: str = "default",
+    devices: int = 1,
+    num_nodes: int = 1,
     resume: bool = False,
 ) -> int:
     """Train one network.
@@ -54,9 +56,13 @@ def train(
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
         p_rate: factor on the learning rate for the numbers that move the weights
         recipe: default or paper, with options as in default:warmup=2; see below
+        devices: GPUs of this machine that share each batch, or processes where it has none
+        num_nodes: machines that share each batch; start the same command on each, with
+            MASTER_ADDR, MASTER_PORT and its NODE_RANK set, and --out on a disk they share
         resume: continue the run that is in the folder
     """
     from anodev2.experiment.config import run_config
+    from anodev2.experiment.processes import is_first
     from anodev2.experiment.run import train_run
 
     config = run_config(
@@ -72,10 +78,13 @@ def train(
         regularization=regularization,
         p_rate=p_rate,
         recipe=recipe,
+        devices=devices,
+        num_nodes=num_nodes,
     )
     result = train_run(config, out, resume=resume)
     folder = out / "runs" / config.name
-    print(f"{config.name}: test accuracy {100 * result.accuracy:.2f} %, in {folder}")
+    if is_first(config):
+        print(f"{config.name}: test accuracy {100 * result.accuracy:.2f} %, in {folder}")
     return 0
 
 
@@ -242,10 +251,19 @@ def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
         if name == "train":
             sub.add_argument("--resume", action="store_true", help="continue the run in the folder")
         commands.add_subcommand(name, sub, help=summary)
-    parsed: Namespace = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed: Namespace = parser.parse_args([_underscored(token) for token in given])
     options = parsed[parsed.command].as_dict()
     options.pop("config")
     return parsed.command, options
+
+
+def _underscored(token: str) -> str:
+    """An option spelled with dashes, as in --num-nodes=2, under its name."""
+    name, equals, value = token.partition("=")
+    if not name.startswith("--"):
+        return token
+    return "--" + name[2:].replace("-", "_") + equals + value
 
 
 def _complain(text: str, status: int) -> int:
