@@ -107,6 +107,8 @@ def test_printing_the_configuration_shows_every_option(capsys: pytest.CaptureFix
         "regularization": "none",
         "p_rate": 1.0,
         "recipe": "default",
+        "devices": 1,
+        "num_nodes": 1,
         "resume": False,
     }
 

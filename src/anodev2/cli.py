@@ -84,10 +84,19 @@ def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
         if name == "train":
             sub.add_argument("--resume", action="store_true", help="continue the run in the folder")
         commands.add_subcommand(name, sub, help=summary)
-    parsed: Namespace = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    parsed: Namespace = parser.parse_args([_underscored(token) for token in given])
     options = parsed[parsed.command].as_dict()
     options.pop("config")
     return parsed.command, options
+
+
+def _underscored(token: str) -> str:
+    """An option spelled with dashes, as in --num-nodes=2, under its name."""
+    name, equals, value = token.partition("=")
+    if not name.startswith("--"):
+        return token
+    return "--" + name[2:].replace("-", "_") + equals + value
 
 
 def _complain(text: str, status: int) -> int:

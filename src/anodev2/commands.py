@@ -22,6 +22,8 @@ def train(
     regularization: str = "none",
     p_rate: float = 1.0,
     recipe: str = "default",
+    devices: int = 1,
+    num_nodes: int = 1,
     resume: bool = False,
 ) -> int:
     """Train one network.
@@ -41,9 +43,13 @@ def train(
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
         p_rate: factor on the learning rate for the numbers that move the weights
         recipe: default or paper, with options as in default:warmup=2; see below
+        devices: GPUs of this machine that share each batch, or processes where it has none
+        num_nodes: machines that share each batch; start the same command on each, with
+            MASTER_ADDR, MASTER_PORT and its NODE_RANK set, and --out on a disk they share
         resume: continue the run that is in the folder
     """
     from anodev2.experiment.config import run_config
+    from anodev2.experiment.processes import is_first
     from anodev2.experiment.run import train_run
 
     config = run_config(
@@ -59,10 +65,13 @@ def train(
         regularization=regularization,
         p_rate=p_rate,
         recipe=recipe,
+        devices=devices,
+        num_nodes=num_nodes,
     )
     result = train_run(config, out, resume=resume)
     folder = out / "runs" / config.name
-    print(f"{config.name}: test accuracy {100 * result.accuracy:.2f} %, in {folder}")
+    if is_first(config):
+        print(f"{config.name}: test accuracy {100 * result.accuracy:.2f} %, in {folder}")
     return 0
 
 
@@ -193,7 +202,7 @@ def report(folders: list[Path], out: Path | None = None) -> int:
     """Write the report of finished runs again, of several folders together if given.
 
     Args:
-        folders: folders with runs/*/result.json; the first counts for a run in several, and for times
+        folders: folders with runs/*/result.json; of a run in several the first counts
         out: where report.html, report.md and figures/ go; the first folder unless given
     """
     from anodev2.experiment.reproduction.collection import collect

@@ -9,7 +9,7 @@ import torch
 from anodev2.experiment.recipe import PAPER_RECIPES, recipe_for
 from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
 from anodev2.models import MODELS, ORDERS, Moving, find_method
-from anodev2.usage import UsageError, check_choice
+from anodev2.usage import UsageError, check_choice, check_count
 
 PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
 DIGITS_EPOCHS = 15
@@ -32,6 +32,8 @@ class RunConfig:
     regularization: str = DEFAULT[2]
     p_rate: float = 1.0
     recipe: str = "default"
+    devices: int = 1
+    num_nodes: int = 1
 
     @property
     def name(self) -> str:
@@ -46,7 +48,14 @@ class RunConfig:
         others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
         rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
         recipe = [self.recipe] if self.recipe != "default" else []
-        return " ".join([self.method, *others, *rate, *recipe])
+        shared = {"devices": self.devices, "num-nodes": self.num_nodes}
+        counts = [f"{name}={count}" for name, count in shared.items() if count != 1]
+        return " ".join([self.method, *others, *rate, *recipe, *counts])
+
+    @property
+    def processes(self) -> int:
+        """How many processes share each batch."""
+        return self.devices * self.num_nodes
 
     @property
     def moving(self) -> Moving:
@@ -74,8 +83,23 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
         raise UsageError(f"seed must be at least 0 and below 2^32, got {rest['seed']}")
     if epochs is None:
         epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
-    recipe_for(model, epochs, rest.get("recipe", "default"))
-    return RunConfig(model=model, data=data, epochs=epochs, **rest)
+    recipe = recipe_for(model, epochs, rest.get("recipe", "default"))
+    config = RunConfig(model=model, data=data, epochs=epochs, **rest)
+    _check_shares(recipe.batch_size, config)
+    return config
+
+
+def _check_shares(batch_size: int, config: RunConfig) -> None:
+    check_count("devices", config.devices)
+    check_count("num_nodes", config.num_nodes)
+    count = config.processes
+    if batch_size % count:
+        nearest = max(1, round(batch_size / count)) * count
+        raise UsageError(
+            f"a batch of {batch_size} images in equal shares for {count} processes "
+            f"({config.devices} devices x {config.num_nodes} nodes): expected a multiple of "
+            f"{count}, such as batch_size={nearest} in the recipe"
+        )
 
 
 def fast_precision() -> Literal["bfloat16", "float32"]:

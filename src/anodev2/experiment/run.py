@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from anodev2.experiment.checkpoints import WholeCheckpointIO, checkpoint_callbacks
@@ -25,6 +26,7 @@ from anodev2.experiment.folder import check_readable, claimed, run_state, write_
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
+from anodev2.experiment.processes import Stops, check_processes, companions, following, is_first
 from anodev2.experiment.progress import Bar, EpochLines
 from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
@@ -49,6 +51,9 @@ def train_run(
     Returns:
         The result, as it is in `result.json`.
 
+    With several processes the command line of this one is run again for each of the others,
+    which end up here too: they train along and write nothing.
+
     Raises:
         ValueError: bad input, or a folder in a state that does not fit; nothing is changed.
         Busy: another process is training this run.
@@ -56,16 +61,19 @@ def train_run(
         KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
     """
     folder = out / "runs" / config.name
+    if not is_first(config):
+        with following():
+            return _fit(config, folder, data or load_data(config.data))
     if _state_that_fits(config, out, resume) == "finished":
         return Result.read(folder / "result.json")
+    check_processes(config)
     data = data or load_data(config.data)
     check_fit(data, config)
     with claimed(folder):
         if _state_that_fits(config, out, resume) == "finished":  # by another process, meanwhile
             return Result.read(folder / "result.json")
-        last = folder / "checkpoints" / "last.ckpt"
         write_config(folder / "config.yaml", asdict(config))
-        result = _fit(config, folder, data, last if last.exists() else None)
+        result = _fit(config, folder, data)
         result.write(folder / "result.json")
     return result
 
@@ -86,6 +94,11 @@ def check_fit(data: ImageData, config: RunConfig) -> None:
     """Refuse images that the network cannot take or tell apart, and weights that cannot move so."""
     if len(data.classes) < 2:
         raise UsageError(f"'{data.name}' has one class: expected at least two to tell apart")
+    if min(len(data.train), len(data.test)) < config.processes:
+        raise UsageError(
+            f"'{data.name}' has {len(data.train)} training and {len(data.test)} test images: "
+            f"expected at least one for each of {config.processes} processes"
+        )
     height, width = data.train.images.shape[-2:]
     if (height, width) != (IMAGE_SIZE, IMAGE_SIZE):
         raise UsageError(
@@ -111,7 +124,7 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
     return model
 
 
-def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
+def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     recipe = recipe_for(config.model, config.epochs, config.recipe)
     precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
@@ -121,9 +134,12 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
     evaluations = count_field_evaluations(task.model, images)
     history = History(folder / "metrics.csv")
     trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
+    # Until all processes have done an epoch together none of them can change the checkpoint.
+    last = folder / "checkpoints" / "last.ckpt"
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
-        trainer.fit(task, ckpt_path=checkpoint, weights_only=True)
+        with companions(trainer):
+            trainer.fit(task, ckpt_path=last if last.exists() else None, weights_only=True)
     except SystemExit as stop:  # Lightning's answer to Ctrl-C, which it ignores from then on
         signal.signal(signal.SIGINT, on_interrupt)
         raise KeyboardInterrupt(config.name) from stop
@@ -145,14 +161,24 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
 def _trainer(
     config: RunConfig, folder: Path, recipe: Recipe, precision: Any, history: History
 ) -> Trainer:
-    terminal = sys.stderr.isatty()
+    first = is_first(config)
+    terminal = sys.stderr.isatty() and first
     progress = Bar(config.name) if terminal else EpochLines(config.name)
+    # History asks for the epoch's figures in all processes, so it comes before who may not.
+    shown = [history, progress] if first else [history]
+    stops = [Stops()] if config.processes > 1 else []
+    # Batch norm's statistics are shared before each evaluation, see `Classification`; DDP would
+    # at each batch, and wait for ever where one process has a test batch more than another.
+    ddp = DDPStrategy(broadcast_buffers=False)
     return Trainer(
         max_epochs=recipe.epochs,
-        devices=1,
+        accelerator="auto" if torch.cuda.is_available() else "cpu",
+        devices=config.devices,
+        num_nodes=config.num_nodes,
+        strategy=ddp if config.processes > 1 else "auto",
         precision=precision,
         gradient_clip_val=recipe.clip,
-        callbacks=[history, progress, *checkpoint_callbacks(folder / "checkpoints")],
+        callbacks=[*shown, *stops, *checkpoint_callbacks(folder / "checkpoints")],
         logger=TensorBoardLogger(folder, name="", version="tensorboard"),
         plugins=[WholeCheckpointIO()],
         default_root_dir=folder,

@@ -20,6 +20,9 @@ from anodev2.experiment.recipe import Recipe
 class Classification(LightningModule):
     """Image classification by the paper's recipe.
 
+    Several processes share each batch of the recipe equally and average their gradients; each
+    normalises its own share.
+
     Args:
         model: (batch, channels, height, width) -> logits (batch, classes).
         data: training and test images.
@@ -87,20 +90,30 @@ class Classification(LightningModule):
         images, labels = batch
         logits = self.model(images)
         loss = cross_entropy(logits.float(), labels)
-        self._require_finite("loss", loss, step=index + 1)
+        # The loss of the whole batch: if it is not finite, all processes end here together.
+        mean = self.trainer.strategy.reduce(loss.detach().clone(), reduce_op="mean")
+        self._require_finite("loss", mean, step=index + 1)
         self.train_accuracy(logits, labels)
-        self.log("train_loss", loss, on_step=True, on_epoch=True, prog_bar=True)
+        self.log("train_loss", mean, on_step=True, on_epoch=True, prog_bar=True)
         self.log("train_accuracy", self.train_accuracy, on_step=True, on_epoch=True, prog_bar=True)
         return sum((block.regularization() for block in self.blocks), start=loss)
+
+    def on_validation_start(self) -> None:
+        """Evaluate the network that is saved: batch norm's statistics are the first process's."""
+        if self.trainer.world_size > 1:
+            for buffer in self.model.buffers():
+                torch.distributed.broadcast(buffer, src=0)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         images, labels = batch
         logits = self.model(images)
         loss = cross_entropy(logits.float(), labels)
-        self._require_finite("test loss", loss)
         self.test_accuracy(logits, labels)
-        self.log("test_loss", loss, batch_size=len(labels))
+        self.log("test_loss", loss, batch_size=len(labels), sync_dist=True)
         self.log("test_accuracy", self.test_accuracy, prog_bar=True)
+
+    def on_validation_end(self) -> None:
+        self._require_finite("test loss", self.trainer.callback_metrics["test_loss"])
 
     def configure_gradient_clipping(
         self,
@@ -122,7 +135,7 @@ class Classification(LightningModule):
             self.data.train if train else self.data.test,
             mean=self.data.mean,
             std=self.data.std,
-            batch_size=self.recipe.batch_size,
+            batch_size=self.recipe.batch_size // self.trainer.world_size,
             seed=self.seed,
             augment=augmentation,
             shuffle=train,
