@@ -96,7 +96,7 @@ REPORT = Document(
         Section(
             "What the paper claims",
             [
-                "A claim holds here where all runs of this report say so; the figures stand under it.",
+                "A claim holds here where all runs of this report say so.",
                 CLAIMS,
             ],
         ),
@@ -136,7 +136,10 @@ def draw(folder: Path) -> dict[str, str]:
     """SVG sources of the report's pictures, drawn in a folder."""
     curves = {
         method: [
-            [row.average / 100 * (1 - 0.8 * math.exp(-epoch / 9)) + 0.003 * seed for epoch in range(60)]
+            [
+                row.average / 100 * (1 - 0.8 * math.exp(-epoch / 9)) + 0.003 * seed
+                for epoch in range(60)
+            ]
             for seed in range(3)
         ]
         for method, row in PAPER["resnet4"].items()

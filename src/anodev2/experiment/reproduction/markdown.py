@@ -14,7 +14,7 @@ _SPECIAL = re.compile(
     r"[\\`*|~$#]|(?<![^\W_])_|_(?![^\W_])|<(?=[A-Za-z/!?])|&(?=#?\w+;)|!(?=\[)|\](?=[\[(:])"
 )
 _BRACKET = re.compile(rf"[\[\]]|{_SPECIAL.pattern}")
-_FIRST = re.compile(r"^(\d*)([-+>=.):])")
+_FIRST = re.compile(r"^(\d+(?=[.)]))?([-+.)](?=\s|$)|[>=]|:(?=-)|-(?=[-:]))")
 
 
 def as_markdown(document: Document) -> str:
