@@ -1,6 +1,7 @@
 """Runs on a Ray cluster, one task a run, each on whichever node has room."""
 
 import os
+import socket
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -104,9 +105,7 @@ def _task(
     config: RunConfig, out: Path, board: Path, base: Path | None, engine: Cluster, patience: float
 ) -> Outcome:
     """Carry out one run on a node of the cluster."""
-    import ray
-
-    node = ray.util.get_node_ip_address()
+    node = _ray().util.get_node_ip_address()
     if not board.is_dir():
         raise UsageError(
             f"the node {node} does not see '{out}': expected --out to be a folder that all nodes "
@@ -174,6 +173,7 @@ def _board(out: Path) -> Iterator[_Board]:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -192,6 +192,7 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         if address is None:
             ray.init("local", object_store_memory=OBJECT_STORE, **quiet)
         else:
+            _check_answers(address)
             ray.init(address, **quiet)
     except Exception as error:  # Ray's kinds for this differ by version and address
         raise UsageError(
@@ -202,6 +203,13 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Raise where nothing listens at HOST:PORT: Ray itself tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _check_room(nodes: Sequence[dict[str, Any]], threads: int, gpus: float) -> None:
