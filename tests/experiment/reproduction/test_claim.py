@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from results import result, runs_of
 
 from anodev2.experiment.reproduction import claim
 from anodev2.experiment.reproduction.claim import CLAIMS, Evidence
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.document import Claim
 from anodev2.experiment.reproduction.timing import Seconds
+from results import result, runs_of
 
 HOLDS, FAILS, MISSING = "holds here", "does not hold here", "not measured"
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from results import result, write
 
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.usage import UsageError
+from results import result, write
 from tiny import tiny_config, tiny_data
 
 

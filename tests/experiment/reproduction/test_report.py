@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from results import result, runs_of, write
 
 from anodev2.experiment.reproduction.collection import Collection, collect
 from anodev2.experiment.reproduction.document import Document, Table
@@ -17,6 +16,7 @@ from anodev2.experiment.reproduction.report import (
 )
 from anodev2.experiment.reproduction.table import TABLES
 from anodev2.usage import UsageError
+from results import result, runs_of, write
 
 
 def titles(document: Document) -> list[str]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from results import result
 
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
@@ -19,6 +18,7 @@ from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
 from anodev2.experiment.reproduction.reproduce import Work, reproduce
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
+from results import result
 
 METHODS = ["baseline", "anodev2-1"]
 
