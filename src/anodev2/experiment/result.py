@@ -8,12 +8,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.history import Row
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 
 PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
+
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("config", "recipe", "data", "field_evaluations", "environment"), (dict,)),
+    "parameters": (int,),
+    "seconds_per_step": (float, int, type(None)),
+    "precision": (str,),
+    "epochs": (list,),
+    "motion": (dict, type(None)),
+}
+FIGURES = ("train_loss", "test_accuracy")
 
 
 @dataclass(frozen=True)
@@ -60,15 +71,30 @@ class Result:
         """Read what `write` wrote.
 
         Raises:
-            ValueError: the file is not a result.
+            Damaged: the file is not a result.
+            ValueError: it cannot be read at all.
         """
         try:
-            return cls(**json.loads(path.read_text()))
-        except (OSError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"'{path}' cannot be read ({error}): expected the result of a run; "
-                "move it away to train again"
-            ) from error
+            text = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read '{path}': {error.strerror}") from error
+        try:
+            result = cls(**json.loads(text))
+            result._check()
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise Damaged(path, f"is not the result of a run ({error})") from error
+        return result
+
+    def _check(self) -> None:
+        """Raise a ValueError that says what in it is of another kind, or lacking."""
+        for name, kinds in KINDS.items():
+            if not isinstance(getattr(self, name), kinds):
+                raise ValueError(f"its {name} is {getattr(self, name)!r:.40}")
+        numbers = [row.get("epoch") if isinstance(row, dict) else None for row in self.epochs]
+        if not numbers or numbers != list(range(1, self.config["epochs"] + 1)):
+            raise ValueError("its epochs are not all there")
+        if not all(isinstance(row.get(name), float | int) for row in self.epochs for name in FIGURES):
+            raise ValueError(f"an epoch lacks one of {', '.join(FIGURES)}")
 
 
 def describe_data(data: ImageData) -> dict[str, Any]:

@@ -17,11 +17,16 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from anodev2.experiment.checkpoints import WholeCheckpointIO, checkpoint_callbacks
+from anodev2.experiment.checkpoints import (
+    WholeCheckpointIO,
+    checkpoint_callbacks,
+    checkpoint_to_resume,
+)
 from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
-from anodev2.experiment.folder import check_readable, claimed, run_state, write_config
+from anodev2.experiment.failure import written_or_failed
+from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
@@ -51,7 +56,8 @@ def train_run(
     Raises:
         ValueError: bad input, or a folder in a state that does not fit; nothing is changed.
         Busy: another process is training this run.
-        RunFailure: the loss was not finite; the last good checkpoint is there.
+        RunFailure: the loss was not finite, or a file could not be written; the last good
+            checkpoint is there.
         KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
     """
     folder = out / "runs" / config.name
@@ -59,25 +65,24 @@ def train_run(
         return Result.read(folder / "result.json")
     data = data or load_data(config.data)
     check_fit(data, config)
-    with claimed(folder):
+    with claimed(folder), written_or_failed(folder):
         if _state_that_fits(config, out, resume) == "finished":  # by another process, meanwhile
             return Result.read(folder / "result.json")
-        last = folder / "checkpoints" / "last.ckpt"
+        set_aside_result(folder, config)
         write_config(folder / "config.yaml", asdict(config))
-        result = _fit(config, folder, data, last if last.exists() else None)
+        result = _fit(config, folder, data)
         result.write(folder / "result.json")
     return result
 
 
 def _state_that_fits(config: RunConfig, out: Path, resume: bool | None) -> str:
-    """The state of the run's folder, if `resume` allows it and it can be read."""
+    """The state of the run's folder, if `resume` allows it."""
     state, folder = run_state(out, config), out / "runs" / config.name
     if state != "absent" and resume is False:
         found = "a finished run:" if state == "finished" else "an unfinished run: --resume it, or"
         raise UsageError(f"'{folder}' holds {found} choose another --out")
     if state == "absent" and resume:
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
-    check_readable(out, config)
     return state
 
 
@@ -110,7 +115,7 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
     return model
 
 
-def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | None) -> Result:
+def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     recipe = recipe_for(config.model, config.epochs, config.recipe)
     precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
@@ -118,6 +123,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData, checkpoint: Path | No
     task = Classification(network(config, data), data, recipe, config.seed, p_rate=config.p_rate)
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
+    checkpoint = checkpoint_to_resume(folder / "checkpoints", config, task.state_dict())
     history = History(folder / "metrics.csv")
     trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
     on_interrupt = signal.getsignal(signal.SIGINT)
@@ -152,7 +158,7 @@ def _trainer(
         gradient_clip_val=recipe.clip,
         callbacks=[history, progress, *checkpoint_callbacks(folder / "checkpoints")],
         logger=TensorBoardLogger(folder, name="", version="tensorboard"),
-        plugins=[WholeCheckpointIO()],
+        plugins=[WholeCheckpointIO(config)],
         default_root_dir=folder,
         num_sanity_val_steps=0,
         log_every_n_steps=1 if config.data == "digits" else 50,
