@@ -79,22 +79,24 @@ class Result:
         except OSError as error:
             raise UsageError(f"cannot read '{path}': {error.strerror}") from error
         try:
-            result = cls(**json.loads(text))
-            result._check()
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            found = json.loads(text)
+            _check(found)
+            return cls(**found)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise Damaged(path, f"is not the result of a run ({error})") from error
-        return result
 
-    def _check(self) -> None:
-        """Raise a ValueError that says what in it is of another kind, or lacking."""
-        for name, kinds in KINDS.items():
-            if not isinstance(getattr(self, name), kinds):
-                raise ValueError(f"its {name} is {getattr(self, name)!r:.40}")
-        numbers = [row.get("epoch") if isinstance(row, dict) else None for row in self.epochs]
-        if not numbers or numbers != list(range(1, self.config["epochs"] + 1)):
-            raise ValueError("its epochs are not all there")
-        if not all(isinstance(row.get(name), float | int) for row in self.epochs for name in FIGURES):
-            raise ValueError(f"an epoch lacks one of {', '.join(FIGURES)}")
+
+def _check(found: dict[str, Any]) -> None:
+    """Raise an error that says what in the JSON of a result is of another kind, or lacking."""
+    for name, kinds in KINDS.items():
+        if not isinstance(found.get(name), kinds):
+            raise ValueError(f"its {name}: {found.get(name)!r:.40}")
+    numbers = [row.get("epoch") for row in found["epochs"]]
+    if not numbers or numbers != list(range(1, found["config"]["epochs"] + 1)):
+        raise ValueError("its epochs are not all there")
+    figures = [row.get(name) for row in found["epochs"] for name in FIGURES]
+    if not all(isinstance(figure, float | int) for figure in figures):
+        raise ValueError(f"an epoch lacks one of {', '.join(FIGURES)}")
 
 
 def describe_data(data: ImageData) -> dict[str, Any]:
