@@ -8,6 +8,7 @@ from anodev2.experiment import compare
 from anodev2.experiment.compare import compare_methods, parse_numbers, with_companions
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.images import ImageData
+from anodev2.experiment.result import Result
 from anodev2.experiment.run import train_run
 from anodev2.models import METHODS
 from anodev2.usage import UsageError
@@ -139,12 +140,14 @@ def test_bad_names_are_refused_before_anything_is_trained(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreadable_run_is_refused_before_another_is_trained(tmp_path: Path) -> None:
+def test_a_run_whose_result_is_no_result_ends_again_with_the_same_one(tmp_path: Path) -> None:
     compared(tmp_path, methods="anode", seeds="0")
-    (tmp_path / "runs/resnet4-anode-seed0/result.json").write_text("{")
-    with pytest.raises(UsageError, match=r"result\.json' cannot be read"):
-        compared(tmp_path, methods="baseline,anode", seeds="0")
-    assert not (tmp_path / "runs/resnet4-baseline-seed0").exists()
+    file = tmp_path / "runs/resnet4-anode-seed0/result.json"
+    before = Result.read(file)
+    file.write_text("{")
+    assert compared(tmp_path, methods="baseline,anode", seeds="0") == 0
+    assert Result.read(file) == before
+    assert file.with_name("result.json.unreadable").read_text() == "{"
 
 
 def test_results_without_their_checkpoints_report_the_same_with_the_picture_kept(

@@ -1,5 +1,6 @@
 """Decoded images on disk: when they are used again, and what a broken file does."""
 
+import io
 import os
 import subprocess
 import sys
@@ -11,8 +12,10 @@ import pytest
 import torch
 from PIL import Image
 
+from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data import load_data
 from anodev2.usage import UsageError
+from damage import Touching, flip_bit, forbid, truncate
 from pictures import (
     cached,
     encoded,
@@ -137,29 +140,107 @@ def test_the_final_name_appears_only_when_the_file_is_whole(
     assert seen == []
 
 
-def truncate(content: bytes) -> bytes:
-    return content[: len(content) // 2]
+def changed(**other: np.ndarray) -> Callable[[bytes], bytes]:
+    """Replaces some of the arrays in the file."""
+
+    def change(content: bytes) -> bytes:
+        stream = io.BytesIO()
+        with np.load(io.BytesIO(content)) as arrays:
+            np.savez(stream, **{**arrays, **other})
+        return stream.getvalue()
+
+    return change
 
 
-def flip_bit(content: bytes) -> bytes:
-    middle = len(content) // 3
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+def without_labels(content: bytes) -> bytes:
+    stream = io.BytesIO()
+    with np.load(io.BytesIO(content)) as arrays:
+        np.savez(stream, **{name: arrays[name] for name in arrays if name != "train_labels"})
+    return stream.getvalue()
 
 
-@pytest.mark.parametrize("damage", [truncate, flip_bit, lambda _: b"", lambda _: b"junk"])
-def test_a_damaged_cache_file_is_refused_and_left_as_it_is(
-    tmp_path: Path, cache: Path, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *(truncate, flip_bit, lambda _: b"", lambda _: b"junk", without_labels),
+        changed(train_images=np.zeros((9, 6, 8, 3))),
+        changed(train_images=np.zeros((8, 6, 8, 3), dtype=np.uint8)),
+        changed(train_images=np.zeros((9, 7, 8, 3), dtype=np.uint8)),
+        changed(train_images=np.zeros((9, 6, 8), dtype=np.uint8)),
+        changed(test_labels=np.full(6, 3)),
+        changed(test_labels=np.zeros(6)),
+        changed(classes=np.arange(3)),
+    ],
+    ids=[
+        *("truncated", "bit flipped", "empty", "junk", "no labels", "float images"),
+        *("fewer images", "other size", "grey", "label without class", "float labels", "numbers"),
+    ],
+)
+def test_a_damaged_or_foreign_cache_file_is_set_aside_and_the_images_decoded_again(
+    tmp_path: Path,
+    cache: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
 ) -> None:
     write_parquet(tmp_path / "data", kind="PNG")
+    first = load_data(str(tmp_path / "data"))
+    (file,) = cached(cache)
+    good = file.read_bytes()
+    file.write_bytes(damage(good))
+    capsys.readouterr()
+    again = load_data(str(tmp_path / "data"))
+    assert torch.equal(again.train.images, first.train.images)
+    assert torch.equal(again.test.labels, first.test.labels)
+    assert file.with_name(f"{file.name}.unreadable").read_bytes() == damage(good)
+    with np.load(file) as arrays, np.load(io.BytesIO(good)) as before:
+        assert all(np.array_equal(arrays[name], before[name]) for name in before)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "anodev2: " in line]
+    assert f"'{file}' does not hold decoded images" in line
+    assert line.endswith(f"set aside as '{file.name}.unreadable'")
+
+
+def test_a_second_damaged_cache_file_is_set_aside_beside_the_first(
+    tmp_path: Path, cache: Path
+) -> None:
+    write_parquet(tmp_path / "data")
     load_data(str(tmp_path / "data"))
     (file,) = cached(cache)
-    content = damage(file.read_bytes())
-    file.write_bytes(content)
-    assert refusal(tmp_path / "data") == (
-        f"the cache file '{file}' cannot be read: expected decoded images; "
-        "delete it to have them decoded again"
-    )
-    assert file.read_bytes() == content
+    for content in ("first", "second", "third"):
+        file.write_text(content)
+        load_data(str(tmp_path / "data"))
+    aside = [file.with_name(f"{file.name}.unreadable{more}") for more in ("", "-2", "-3")]
+    assert [path.read_text() for path in aside] == ["first", "second", "third"]
+
+
+def test_code_in_a_cache_file_is_not_executed(tmp_path: Path, cache: Path) -> None:
+    write_parquet(tmp_path / "data")
+    load_data(str(tmp_path / "data"))
+    (file,) = cached(cache)
+    evil = np.array([Touching(tmp_path / "executed")], dtype=object)
+    file.write_bytes(changed(classes=evil)(file.read_bytes()))
+    load_data(str(tmp_path / "data"))
+    assert not (tmp_path / "executed").exists()
+    with np.load(file.with_name(f"{file.name}.unreadable"), allow_pickle=True) as arrays:
+        arrays["classes"]
+    assert (tmp_path / "executed").exists()  # so it was code
+
+
+def test_a_cache_file_that_may_not_be_read_is_refused_and_left_where_it_is(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parquet(tmp_path / "data")
+    load_data(str(tmp_path / "data"))
+    (file,) = cached(cache)
+    forbid(file.name, monkeypatch)
+    assert refusal(tmp_path / "data") == f"cannot read '{file}': Permission denied"
+    assert list(cache.iterdir()) == [file]
+
+
+def test_a_damaged_file_that_another_process_set_aside_meanwhile_is_not_missed(
+    tmp_path: Path,
+) -> None:
+    set_aside(Damaged(tmp_path / "gone.npz", "is damaged"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be_made_is_named(

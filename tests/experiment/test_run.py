@@ -21,9 +21,8 @@ from anodev2.experiment.result import Result
 from anodev2.experiment.run import train_run
 from anodev2.experiment.task import Classification
 from anodev2.usage import UsageError
-from tiny import tiny_config, tiny_data
+from tiny import Batch, stop_in_epoch, tiny_config, tiny_data
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 FOLDER = Path("runs/resnet4-anodev2-2-seed0")
 
 
@@ -49,18 +48,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished")
     train_run(tiny_config(), out, resume=False, data=tiny_data())
     return out
-
-
-def stop_in_epoch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupt the second training step of that epoch, counted from 0, as Ctrl-C does."""
-    plain = Classification.training_step
-
-    def interrupted(self: Classification, batch: Batch, index: int) -> torch.Tensor:
-        if (self.current_epoch, index) == (number, 1):
-            raise KeyboardInterrupt
-        return plain(self, batch, index)
-
-    monkeypatch.setattr(Classification, "training_step", interrupted)
 
 
 def test_a_run_leaves_its_configuration_metrics_checkpoints_and_result(finished: Path) -> None:
@@ -178,27 +165,10 @@ def test_resuming_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(parents=True)
+    (tmp_path / FOLDER / "config.yaml").write_text("mine")
     with pytest.raises(UsageError, match="is not the folder of a run"):
         train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
-
-
-def test_an_unreadable_checkpoint_is_refused_and_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_in_epoch(1, patch)
-        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
-    last = tmp_path / FOLDER / "checkpoints/last.ckpt"
-    last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(UsageError, match=r"last\.ckpt' cannot be read"):
-        train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
-    assert last.stat().st_size == 1000
-
-
-def test_a_checkpoint_with_code_in_it_is_refused(tmp_path: Path) -> None:
-    torch.save({"state_dict": {}, "code": Path}, tmp_path / "evil.ckpt")
-    with pytest.raises(UsageError, match="cannot be read"):
-        read_checkpoint(tmp_path / "evil.ckpt")
+    assert (tmp_path / FOLDER / "config.yaml").read_text() == "mine"
 
 
 def test_images_of_another_size_are_refused_and_leave_no_folder(tmp_path: Path) -> None:

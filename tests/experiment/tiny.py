@@ -1,9 +1,13 @@
 """A data set that a network trains on in a moment: 96 images, a gradient in each class."""
 
+import pytest
 import torch
 
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.images import ImageData, Split, measured
+from anodev2.experiment.task import Classification
+
+Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 def tiny_data(*, size: int = 32) -> ImageData:
@@ -24,6 +28,18 @@ def tiny_config(**changes: object) -> RunConfig:
         "precision": "float32",
     }
     return run_config(**(settings | changes))  # type: ignore[arg-type]
+
+
+def stop_in_epoch(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the second training step of that epoch, counted from 0, as Ctrl-C does."""
+    plain = Classification.training_step
+
+    def interrupted(self: Classification, batch: Batch, index: int) -> torch.Tensor:
+        if (self.current_epoch, index) == (number, 1):
+            raise KeyboardInterrupt
+        return plain(self, batch, index)
+
+    monkeypatch.setattr(Classification, "training_step", interrupted)
 
 
 def _split(count: int, size: int, seed: int) -> Split:

@@ -6,13 +6,14 @@ a file changed in place gives other data even where its size and time are as bef
 import hashlib
 import os
 import re
-import zipfile
-import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
 
+from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.images import ImageData, Split, measured
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
@@ -64,24 +65,58 @@ def folder_digest(folder: Path) -> bytes:
     return digest.digest()
 
 
-def read_cache(path: Path, name: str) -> ImageData:
-    """The data set `name` that `write_cache` left at `path`.
+def read_cache(path: Path, name: str) -> ImageData | None:
+    """The data set `name` that `write_cache` left at `path`; None if there is no such file.
+
+    A file that is something else is set aside.
 
     Raises:
-        UsageError: the file is damaged.
+        UsageError: the file cannot be read at all, or not be set aside.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            train = split_of(arrays["train_images"], arrays["train_labels"])
-            test = split_of(arrays["test_images"], arrays["test_labels"])
-            classes = tuple(str(label) for label in arrays["classes"])
-            encoding = str(arrays["encoding"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise UsageError(
-            f"the cache file '{path}' cannot be read: expected decoded images; "
-            "delete it to have them decoded again"
-        ) from error
-    return measured(name, train, test, classes=classes, encoding=encoding)
+        with path.open("rb") as file:
+            try:
+                return _read(file, name)
+            except Exception as error:  # numpy and zipfile have many for broken files
+                why = f"({error})" if isinstance(error, Foreign) else f"({type(error).__name__})"
+                damaged = Damaged(path, f"does not hold decoded images {why}")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}") from error
+    try:
+        set_aside(damaged)
+    except OSError as error:
+        raise _unwritable(path.parent, error) from error
+    return None
+
+
+class Foreign(ValueError):  # noqa: N818
+    """Arrays that are not those of a data set."""
+
+
+def _read(file: BinaryIO, name: str) -> ImageData:
+    with np.load(file, allow_pickle=False) as arrays:
+        classes, encoding = arrays["classes"], arrays["encoding"]
+        parts = {part: _part(arrays, part, len(classes)) for part in ("train", "test")}
+    if classes.dtype.kind != "U" or classes.ndim != 1 or encoding.dtype.kind != "U":
+        raise Foreign("its classes are not names")
+    train, test = parts["train"], parts["test"]
+    if train.images.shape[1:] != test.images.shape[1:]:
+        raise Foreign("its images have several sizes")
+    names = tuple(str(label) for label in classes)
+    return measured(name, train, test, classes=names, encoding=str(encoding))
+
+
+def _part(arrays: Mapping[str, np.ndarray], part: str, classes: int) -> Split:
+    pixels, labels = arrays[f"{part}_images"], arrays[f"{part}_labels"]
+    if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or not pixels.size:
+        raise Foreign(f"its {part}_images are {pixels.dtype} {pixels.shape}")
+    if labels.dtype != np.int64 or labels.shape != pixels.shape[:1]:
+        raise Foreign(f"its {part}_labels are {labels.dtype} {labels.shape}")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise Foreign(f"a number of its {part}_labels has no class")
+    return split_of(pixels, labels)
 
 
 def write_cache(path: Path, data: ImageData) -> None:

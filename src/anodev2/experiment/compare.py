@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data import load_data
-from anodev2.experiment.failure import RunFailure
-from anodev2.experiment.folder import check_readable, read_config, run_state, write_config
+from anodev2.experiment.failure import RunFailure, written_or_failed
+from anodev2.experiment.folder import read_config, run_state, write_config
 from anodev2.experiment.report import write_report
 from anodev2.experiment.result import Result
 from anodev2.experiment.run import check_fit, train_run
@@ -64,7 +64,6 @@ def compare_methods(
     ]  # fmt: skip
     for config in configs:
         run_state(out, config)
-        check_readable(out, config)
     images = load_data(data)
     for config in configs:
         check_fit(images, config)
@@ -77,7 +76,8 @@ def compare_methods(
         except RunFailure as failure:
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)
-    report = write_report(out, results, failures, images)
+    with written_or_failed(out):
+        report = write_report(out, results, failures, images)
     print(f"{report.read_text()}\nreport: {report}")
     return 1 if failures else 0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.batches import Batches
-from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.checkpoints import load_weights
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
 from anodev2.experiment.folder import read_config
@@ -44,7 +44,7 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
     source = load_data(data or config.data)
     check_fit(source, config)
     model = network(config, source)
-    model.load_state_dict(model_weights(checkpoint))
+    load_weights(model, checkpoint)
     recipe = recipe_for(config.model, config.epochs, config.recipe)
     batches = Batches(
         source.train,

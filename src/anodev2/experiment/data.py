@@ -88,8 +88,9 @@ def _neighbour(path: Path) -> str:
 
 def _load_folder(folder: Path) -> ImageData:
     path = cache_file(folder.name, folder_digest(folder))
-    if path.exists():
-        return read_cache(path, folder.name)
+    images = read_cache(path, folder.name)
+    if images is not None:
+        return images
     # `datasets` keeps what it prepared by the files' times, so it gets a cache of its own
     # each time; it lies beside ours because it is as large as the data.
     with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="prepare-") as scratch:
@@ -101,8 +102,9 @@ def _load_folder(folder: Path) -> ImageData:
 def _load_hub(name: str) -> ImageData:
     source = open_hub(name)
     path = cache_file(name, source.digest())
-    if path.exists():
-        return read_cache(path, name)
+    images = read_cache(path, name)
+    if images is not None:
+        return images
     images = source.decode()
     write_cache(path, images)
     return images

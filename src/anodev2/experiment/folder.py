@@ -1,18 +1,18 @@
 """The folder of a run: its configuration file, and the state it is in."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from filelock import FileLock, Timeout
 
-from anodev2.experiment.checkpoints import read_checkpoint
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.result import Result
-from anodev2.experiment.whole_file import whole_file
+from anodev2.experiment.whole_file import UNFINISHED, remove_unfinished, whole_file
 from anodev2.usage import UsageError
 
 LOCK = ".lock"
@@ -25,6 +25,8 @@ class Busy(UsageError):  # noqa: N818
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Keep a run's folder to this process; the system frees it when the process dies.
+
+    What a killed process was writing there is removed.
 
     Raises:
         Busy: another process has it.
@@ -39,6 +41,8 @@ def claimed(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise _unwritable(folder, error) from error
     try:
+        for place in (folder, folder / "checkpoints"):
+            remove_unfinished(place)
         yield
     finally:
         lock.release()
@@ -60,11 +64,13 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, config: dict[str, Any]) -> None:
-    """Write a configuration.
+    """Write a configuration, unless it is there already.
 
     Raises:
         ValueError: its folder cannot be made or written to.
     """
+    if path.exists() and read_config(path) == config:
+        return
     try:
         with whole_file(path) as file:
             file.write_text(yaml.safe_dump(config, sort_keys=False))
@@ -80,30 +86,70 @@ def _unwritable(folder: Path, error: OSError) -> UsageError:
 
 
 def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "finished"]:
-    """What is in a run's folder.
+    """What is in a run's folder; a run whose result is another's or damaged is unfinished.
 
     Raises:
-        ValueError: a run of another configuration, or no run at all.
+        ValueError: a run of another configuration, no run at all, or a file that cannot be
+            read at all.
     """
     folder = out / "runs" / config.name
-    if not folder.exists() or [entry.name for entry in folder.iterdir()] == [LOCK]:
+    if not folder.exists() or all(map(_is_no_part, folder.iterdir())):
         return "absent"
-    found = read_config(folder / "config.yaml")
-    usual = {f.name: f.default for f in fields(config)}  # what older folders do not say
-    other = {k: v for k, v in asdict(config).items() if found.get(k, usual[k]) != v}
+    other = difference(read_config(folder / "config.yaml"), config)
     if other:
-        key, value = next(iter(other.items()))
-        raise UsageError(
-            f"'{folder}' holds a run with {key} {found.get(key, usual[key])!r}, not {value!r}: "
-            "choose another --out"
-        )
-    return "finished" if (folder / "result.json").exists() else "unfinished"
+        raise UsageError(f"'{folder}' holds a run {other}: choose another --out")
+    for name in ("result.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
+        _check_permission(folder / name)
+    try:
+        return "finished" if _result(folder, config) else "unfinished"
+    except Damaged:
+        return "unfinished"
 
 
-def check_readable(out: Path, config: RunConfig) -> None:
-    """Refuse a run whose result or last checkpoint is there but cannot be read."""
-    folder = out / "runs" / config.name
-    if (folder / "result.json").exists():
-        Result.read(folder / "result.json")
-    elif (folder / "checkpoints" / "last.ckpt").exists():
-        read_checkpoint(folder / "checkpoints" / "last.ckpt")
+def set_aside_result(folder: Path, config: RunConfig) -> None:
+    """Set aside a result that is another run's or damaged; the run must be claimed.
+
+    Raises:
+        ValueError: it cannot be read at all.
+    """
+    try:
+        _result(folder, config)
+    except Damaged as damaged:
+        set_aside(damaged)
+
+
+def difference(found: Mapping[str, Any], config: RunConfig) -> str | None:
+    """What tells another run from this one, as in "with epochs 3, not 4"."""
+    usual = {f.name: f.default for f in fields(config)}  # what older files do not say
+    for key, value in asdict(config).items():
+        given = found.get(key, usual[key])
+        if given is MISSING:
+            return f"without {key}"
+        if given != value:
+            return f"with {key} {given!r}, not {value!r}"
+    return None
+
+
+def _result(folder: Path, config: RunConfig) -> Result | None:
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    result = Result.read(path)
+    other = difference(result.config, config)
+    if other:
+        raise Damaged(path, f"is the result of another run, {other}")
+    return result
+
+
+def _is_no_part(path: Path) -> bool:
+    """Whether it is left by a process that was killed before the run began."""
+    return path.name == LOCK or path.name.startswith(UNFINISHED)
+
+
+def _check_permission(path: Path) -> None:
+    try:
+        path.open("rb").close()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}") from error

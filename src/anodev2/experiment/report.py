@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from anodev2.block import CoupledODE
-from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.checkpoints import load_weights
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.curves import accuracy_curves
 from anodev2.experiment.figures.kernels import Kernels, kernel_evolution
@@ -167,7 +167,7 @@ def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageDa
         if not checkpoint.exists():  # results travel without them; the picture then stays
             return {}
         model = network(config, data)
-        model.load_state_dict(model_weights(checkpoint))
+        load_weights(model, checkpoint)
         block = next(module for module in model.modules() if isinstance(module, CoupledODE))
         with torch.no_grad():
             theta = next(iter(block.weight_trajectory().values()))

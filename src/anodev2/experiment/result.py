@@ -10,12 +10,23 @@ from typing import Any
 
 import torch
 
+from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.history import Row
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 
 PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
+
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("config", "recipe", "data", "field_evaluations", "environment"), (dict,)),
+    "parameters": (int,),
+    "seconds_per_step": (float, int, type(None)),
+    "precision": (str,),
+    "epochs": (list,),
+    "motion": (dict, type(None)),
+}
+FIGURES = ("train_loss", "test_accuracy")
 
 
 @dataclass(frozen=True)
@@ -64,15 +75,32 @@ class Result:
         """Read what `write` wrote.
 
         Raises:
-            ValueError: the file is not a result.
+            Damaged: the file is not a result.
+            ValueError: it cannot be read at all.
         """
         try:
-            return cls(**json.loads(path.read_text()))
-        except (OSError, TypeError, ValueError) as error:
-            raise UsageError(
-                f"'{path}' cannot be read ({error}): expected the result of a run; "
-                "move it away to train again"
-            ) from error
+            text = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"cannot read '{path}': {error.strerror}") from error
+        try:
+            found = json.loads(text)
+            _check(found)
+            return cls(**found)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise Damaged(path, f"is not the result of a run ({error})") from error
+
+
+def _check(found: dict[str, Any]) -> None:
+    """Raise an error that says what in the JSON of a result is of another kind, or lacking."""
+    for name, kinds in KINDS.items():
+        if not isinstance(found.get(name), kinds):
+            raise ValueError(f"its {name}: {found.get(name)!r:.40}")
+    numbers = [row.get("epoch") for row in found["epochs"]]
+    if not numbers or numbers != list(range(1, found["config"]["epochs"] + 1)):
+        raise ValueError("its epochs are not all there")
+    figures = [row.get(name) for row in found["epochs"] for name in FIGURES]
+    if not all(isinstance(figure, float | int) for figure in figures):
+        raise ValueError(f"an epoch lacks one of {', '.join(FIGURES)}")
 
 
 def describe_data(data: ImageData) -> dict[str, Any]:

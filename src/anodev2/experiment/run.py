@@ -18,11 +18,16 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
-from anodev2.experiment.checkpoints import WholeCheckpointIO, checkpoint_callbacks
+from anodev2.experiment.checkpoints import (
+    WholeCheckpointIO,
+    checkpoint_callbacks,
+    checkpoint_to_resume,
+)
 from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
-from anodev2.experiment.folder import check_readable, claimed, run_state, write_config
+from anodev2.experiment.failure import written_or_failed
+from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
@@ -57,7 +62,8 @@ def train_run(
     Raises:
         ValueError: bad input, or a folder in a state that does not fit; nothing is changed.
         Busy: another process is training this run.
-        RunFailure: the loss was not finite; the last good checkpoint is there.
+        RunFailure: the loss was not finite, or a file could not be written; the last good
+            checkpoint is there.
         KeyboardInterrupt: stopped; `resume` continues after the last finished epoch.
     """
     folder = out / "runs" / config.name
@@ -69,9 +75,10 @@ def train_run(
     check_processes(config)
     data = data or load_data(config.data)
     check_fit(data, config)
-    with claimed(folder):
+    with claimed(folder), written_or_failed(folder):
         if _state_that_fits(config, out, resume) == "finished":  # by another process, meanwhile
             return Result.read(folder / "result.json")
+        set_aside_result(folder, config)
         write_config(folder / "config.yaml", asdict(config))
         result = _fit(config, folder, data)
         result.write(folder / "result.json")
@@ -79,14 +86,13 @@ def train_run(
 
 
 def _state_that_fits(config: RunConfig, out: Path, resume: bool | None) -> str:
-    """The state of the run's folder, if `resume` allows it and it can be read."""
+    """The state of the run's folder, if `resume` allows it."""
     state, folder = run_state(out, config), out / "runs" / config.name
     if state != "absent" and resume is False:
         found = "a finished run:" if state == "finished" else "an unfinished run: --resume it, or"
         raise UsageError(f"'{folder}' holds {found} choose another --out")
     if state == "absent" and resume:
         raise UsageError(f"nothing to resume: no run in '{folder}'; start it without --resume")
-    check_readable(out, config)
     return state
 
 
@@ -132,14 +138,14 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     task = Classification(network(config, data), data, recipe, config.seed, p_rate=config.p_rate)
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
+    # Until all processes have done an epoch together none of them can change the checkpoints.
+    checkpoint = checkpoint_to_resume(folder / "checkpoints", config, task.state_dict())
     history = History(folder / "metrics.csv")
     trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
-    # Until all processes have done an epoch together none of them can change the checkpoint.
-    last = folder / "checkpoints" / "last.ckpt"
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with companions(trainer):
-            trainer.fit(task, ckpt_path=last if last.exists() else None, weights_only=True)
+            trainer.fit(task, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as stop:  # Lightning's answer to Ctrl-C, which it ignores from then on
         signal.signal(signal.SIGINT, on_interrupt)
         raise KeyboardInterrupt(config.name) from stop
@@ -180,7 +186,7 @@ def _trainer(
         gradient_clip_val=recipe.clip,
         callbacks=[*shown, *stops, *checkpoint_callbacks(folder / "checkpoints")],
         logger=TensorBoardLogger(folder, name="", version="tensorboard"),
-        plugins=[WholeCheckpointIO()],
+        plugins=[WholeCheckpointIO(config)],
         default_root_dir=folder,
         num_sanity_val_steps=0,
         log_every_n_steps=1 if config.data == "digits" else 50,

@@ -2,28 +2,46 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
+
+UNFINISHED = ".anodev2-unfinished-"
+"""How the names of files begin that are being written."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary name beside `path` to write to; it takes the name when all went well.
 
-    A process killed in between leaves what was at `path` before.
+    A process killed in between leaves what was at `path` before, and a hidden file; see
+    `remove_unfinished`.
+
+    Raises:
+        OSError: it cannot be written; `filename` is `path`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(
-        dir=path.parent, prefix=f".{path.stem}-", suffix=path.suffix, delete=False
-    ) as file:
-        temporary = Path(file.name)
+    temporary: Path | None = None
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(
+            dir=path.parent, prefix=f"{UNFINISHED}{path.stem}-", suffix=path.suffix, delete=False
+        ) as file:
+            temporary = Path(file.name)
         yield temporary
         temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what killed processes were writing in a folder that nobody else writes to now."""
+    for path in folder.glob(f"{UNFINISHED}*"):
+        with suppress(OSError):  # it does no harm
+            path.unlink()
 
 
 def _umask() -> int:

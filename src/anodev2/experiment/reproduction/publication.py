@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from anodev2.experiment.reproduction.collection import Collection
+from anodev2.experiment.reproduction.illustration import illustrate
 from anodev2.experiment.reproduction.markdown import as_markdown
 from anodev2.experiment.reproduction.page import as_page
 from anodev2.experiment.reproduction.report import report_of

@@ -1,0 +1,330 @@
+"""Results and checkpoints that are not what they should be: set aside, and trained without."""
+
+import io
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from anodev2.experiment import conditions, run
+from anodev2.experiment.checkpoints import WholeCheckpointIO, model_weights, read_checkpoint
+from anodev2.experiment.conditions import report_conditions
+from anodev2.experiment.folder import Busy, claimed
+from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.result import Result
+from anodev2.experiment.run import train_run
+from anodev2.experiment.task import Classification
+from anodev2.usage import UsageError
+from damage import Touching, flip_bit, forbid, truncate
+from tiny import stop_in_epoch, tiny_config, tiny_data
+
+FOLDER = Path("runs/resnet4-anodev2-2-seed0")
+LAST = FOLDER / "checkpoints/last.ckpt"
+BEST = FOLDER / "checkpoints/best.ckpt"
+RESULT = FOLDER / "result.json"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _steps_of_32_images() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished")
+    train_run(tiny_config(), out, resume=False, data=tiny_data())
+    return out
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run stopped in its third epoch, whose best epoch is made the first."""
+    out = tmp_path_factory.mktemp("stopped")
+    for epoch in (1, 2):
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_in_epoch(epoch, patch)
+            train_run(tiny_config(), out, resume=None, data=tiny_data())
+        if epoch == 1:
+            first = (out / LAST).read_bytes()
+    (out / BEST).write_bytes(first)
+    return out
+
+
+def copied(source: Path, tmp_path: Path) -> Path:
+    shutil.copytree(source / "runs", tmp_path / "runs")
+    return tmp_path
+
+
+def resumed(out: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Result, list[int]]:
+    """The result of going on, and the epochs that were trained for it, counted from 0."""
+    epochs: list[int] = []
+    plain = Classification.on_train_epoch_start
+
+    def noted(self: Classification) -> None:
+        epochs.append(self.current_epoch)
+        plain(self)
+
+    monkeypatch.setattr(Classification, "on_train_epoch_start", noted)
+    return train_run(tiny_config(), out, resume=True, data=tiny_data()), epochs
+
+
+def assert_same_run(out: Path, other: Path) -> None:
+    weights, others = model_weights(out / LAST), model_weights(other / LAST)
+    assert weights.keys() == others.keys()
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+    assert untimed(Result.read(out / RESULT)) == untimed(Result.read(other / RESULT))
+
+
+def untimed(result: Result) -> dict[str, Any]:
+    """A result without times and environment."""
+    rows = [{k: v for k, v in row.items() if "seconds" not in k} for row in result.epochs]
+    kept = replace(result, epochs=rows, seconds_per_step=None, environment={})
+    return asdict(kept)
+
+
+def assert_set_aside(file: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    """The file has a new name, and one line says so."""
+    aside = file.with_name(f"{file.name}.unreadable")
+    assert aside.read_bytes() == content
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("anodev2: ")]
+    assert [line for line in lines if f"'{file}'" in line] == lines
+    assert len(lines) == 1
+    assert lines[0].endswith(f"; set aside as '{aside.name}'")
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    def edit(content: bytes) -> bytes:
+        found = json.loads(content)
+        change(found)
+        return json.dumps(found).encode()
+
+    return edit
+
+
+BAD_RESULTS: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": truncate,
+    "empty": lambda _: b"",
+    "not text": lambda _: bytes(range(256)),
+    "not an object": lambda _: b"[1]",
+    "nested without end": lambda _: b"[" * 100_000,
+    "without its data": edited(lambda found: found.pop("data")),
+    "without a method": edited(lambda found: found["config"].pop("method")),
+    "of another seed": edited(lambda found: found["config"].update(seed=1)),
+    "of fewer epochs": edited(lambda found: found["epochs"].pop()),
+    "an epoch without accuracy": edited(lambda found: found["epochs"][2].pop("test_accuracy")),
+    "parameters in words": edited(lambda found: found.update(parameters="many")),
+}
+
+
+@pytest.mark.parametrize("damage", BAD_RESULTS.values(), ids=BAD_RESULTS)
+def test_a_bad_result_is_set_aside_and_the_same_result_made_without_training(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
+) -> None:
+    out = copied(finished, tmp_path)
+    content = damage((out / RESULT).read_bytes())
+    (out / RESULT).write_bytes(content)
+    _, epochs = resumed(out, monkeypatch)
+    assert epochs == []
+    assert_set_aside(out / RESULT, content, capsys)
+    assert_same_run(out, finished)
+
+
+def resaved(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    """Writes the checkpoint again with a change in it."""
+
+    def resave(content: bytes) -> bytes:
+        found = torch.load(io.BytesIO(content), weights_only=True)
+        change(found)
+        stream = io.BytesIO()
+        torch.save(found, stream)
+        return stream.getvalue()
+
+    return resave
+
+
+def widen(found: dict[str, Any]) -> None:
+    name = next(iter(found["state_dict"]))
+    found["state_dict"][name] = torch.cat([found["state_dict"][name]] * 2)
+
+
+def halve(found: dict[str, Any]) -> None:
+    name = next(iter(found["state_dict"]))
+    found["state_dict"][name] = found["state_dict"][name].half()
+
+
+def rename(found: dict[str, Any]) -> None:
+    found["state_dict"]["model.other"] = found["state_dict"].popitem()[1]
+
+
+BAD_CHECKPOINTS: dict[str, Callable[[bytes], bytes]] = {
+    "cut off": truncate,
+    "empty": lambda _: b"",
+    "junk": lambda _: b"junk",
+    "a bit flipped": flip_bit,
+    "a list": lambda _: resaved_list(),
+    "without weights": resaved(lambda found: found.pop("state_dict")),
+    "other shapes": resaved(widen),
+    "other types": resaved(halve),
+    "other names": resaved(rename),
+    "without the loops": resaved(lambda found: found.pop("loops")),
+    "without the optimizer": resaved(lambda found: found.pop("optimizer_states")),
+    "without the history": resaved(lambda found: found["callbacks"].pop("History")),
+    "of another seed": resaved(lambda found: found["run"].update(seed=1)),
+    "of more epochs": resaved(lambda found: found["run"].update(epochs=4)),
+}
+
+
+def resaved_list() -> bytes:
+    stream = io.BytesIO()
+    torch.save([1, 2], stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("damage", BAD_CHECKPOINTS.values(), ids=BAD_CHECKPOINTS)
+def test_a_bad_last_checkpoint_is_set_aside_and_the_run_goes_on_from_its_best(
+    stopped: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
+) -> None:
+    out = copied(stopped, tmp_path)
+    content = damage((out / LAST).read_bytes())
+    (out / LAST).write_bytes(content)
+    _, epochs = resumed(out, monkeypatch)
+    assert epochs == [1, 2]
+    assert_set_aside(out / LAST, content, capsys)
+    assert_same_run(out, finished)
+
+
+def test_where_both_checkpoints_are_bad_both_are_set_aside_and_the_run_starts_again(
+    stopped: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = copied(stopped, tmp_path)
+    for file in (LAST, BEST):
+        (out / file).write_bytes(b"junk")
+    _, epochs = resumed(out, monkeypatch)
+    assert epochs == [0, 1, 2]
+    for file in (LAST, BEST):
+        assert (out / file).with_name(f"{file.name}.unreadable").read_bytes() == b"junk"
+    assert_same_run(out, finished)
+
+
+def test_a_bad_best_checkpoint_is_set_aside_though_the_last_is_good(
+    stopped: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = copied(stopped, tmp_path)
+    (out / BEST).write_bytes(b"junk")
+    _, epochs = resumed(out, monkeypatch)
+    assert epochs == [2]
+    assert_set_aside(out / BEST, b"junk", capsys)
+    assert_same_run(out, finished)
+
+
+def test_a_checkpoint_of_a_version_that_did_not_name_its_run_is_gone_on_from(
+    stopped: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = copied(stopped, tmp_path)
+    older = resaved(lambda found: found.pop("run"))((out / LAST).read_bytes())
+    (out / LAST).write_bytes(older)
+    _, epochs = resumed(out, monkeypatch)
+    assert epochs == [2]
+    assert_same_run(out, finished)
+
+
+def test_code_in_a_checkpoint_is_not_executed(
+    stopped: Path,
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out, executed = copied(stopped, tmp_path), tmp_path / "executed"
+    add = resaved(lambda found: found.update(code=Touching(executed)))
+    content = add((out / LAST).read_bytes())
+    (out / LAST).write_bytes(content)
+    with pytest.raises(UsageError, match="holds more than a checkpoint's tensors"):
+        WholeCheckpointIO(tiny_config()).load_checkpoint(out / LAST, weights_only=False)
+    resumed(out, monkeypatch)
+    assert not executed.exists()
+    assert_set_aside(out / LAST, content, capsys)
+    assert_same_run(out, finished)
+    torch.load((out / LAST).with_name("last.ckpt.unreadable"), weights_only=False)
+    assert executed.exists()  # so it was code
+
+
+def test_what_was_set_aside_before_is_kept(finished: Path, tmp_path: Path) -> None:
+    out = copied(finished, tmp_path)
+    for content in ("first", "second", "third"):
+        (out / RESULT).write_text(content)
+        train_run(tiny_config(), out, resume=True, data=tiny_data())
+    aside = [out / FOLDER / f"result.json.unreadable{more}" for more in ("", "-2", "-3")]
+    assert [path.read_text() for path in aside] == ["first", "second", "third"]
+
+
+def test_nothing_is_set_aside_while_another_process_has_the_run(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = copied(finished, tmp_path)
+    (out / RESULT).write_text("junk")
+    with claimed(out / FOLDER), pytest.raises(Busy):
+        train_run(tiny_config(), out, resume=True, data=tiny_data())
+    assert (out / RESULT).read_text() == "junk"
+
+
+def test_nothing_is_set_aside_where_the_run_is_not_to_be_resumed(
+    finished: Path, tmp_path: Path
+) -> None:
+    out = copied(finished, tmp_path)
+    (out / RESULT).write_text("junk")
+    with pytest.raises(UsageError, match="holds an unfinished run: --resume it"):
+        train_run(tiny_config(), out, resume=False, data=tiny_data())
+    assert (out / RESULT).read_text() == "junk"
+
+
+@pytest.mark.parametrize("file", [RESULT, LAST, BEST])
+def test_a_file_that_may_not_be_read_is_refused_and_left_where_it_is(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
+) -> None:
+    out = copied(finished, tmp_path)
+    (out / RESULT).write_text("junk")
+    before = sorted(path.name for path in out.glob("**/*"))
+    forbid(file.name, monkeypatch)
+    with pytest.raises(UsageError, match=rf"cannot read '.*{file.name}': Permission denied"):
+        train_run(tiny_config(), out, resume=True, data=tiny_data())
+    assert sorted(path.name for path in out.glob("**/*")) == before
+
+
+@pytest.mark.parametrize("damage", [truncate, resaved(widen)], ids=["cut off", "other shapes"])
+def test_a_command_that_only_reads_refuses_a_bad_checkpoint_and_leaves_it_where_it_is(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
+) -> None:
+    out = copied(finished, tmp_path)
+    (out / LAST).write_bytes(damage((out / LAST).read_bytes()))
+    monkeypatch.setattr(conditions, "load_data", lambda name: tiny_data())
+    with pytest.raises(UsageError, match=r"last\.ckpt' is (not a whole|a) checkpoint"):
+        report_conditions(out / FOLDER, None, 8)
+    assert not list(out.glob("**/*.unreadable"))
+
+
+def test_a_checkpoint_names_its_run(finished: Path) -> None:
+    assert read_checkpoint(finished / LAST)["run"] == asdict(tiny_config())
