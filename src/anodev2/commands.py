@@ -198,19 +198,20 @@ def reproduce(
     return make(work, runs_on)
 
 
-def report(folders: list[Path], out: Path | None = None) -> int:
+def report(folders: str, out: Path | None = None) -> int:
     """Write the report of finished runs again, of several folders together if given.
 
     Args:
-        folders: folders with runs/*/result.json; of a run in several the first counts
+        folders: with runs/*/result.json, separated by commas; of a run in several the first counts
         out: where report.html, report.md and figures/ go; the first folder unless given
     """
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
     from anodev2.experiment.reproduction.timing import read_seconds
 
-    timed = next((s for s in (read_seconds(f / "timings.json") for f in folders) if s), {})
-    page = publish(out or folders[0], collect(folders), timed)
+    places = [Path(folder) for folder in folders.split(",")]
+    timed = next((s for s in (read_seconds(f / "timings.json") for f in places) if s), {})
+    page = publish(out or places[0], collect(places), timed)
     print(f"report: {page}")
     return 0
 

@@ -13,6 +13,7 @@ import pytest
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import claimed
+from anodev2.experiment.reproduction import illustration
 from anodev2.experiment.reproduction import reproduce as module
 from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
 from anodev2.experiment.reproduction.reproduce import Work, reproduce
@@ -21,6 +22,12 @@ from anodev2.usage import UsageError
 from results import result
 
 METHODS = ["baseline", "anodev2-1"]
+
+
+@pytest.fixture(autouse=True)
+def _quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of those that need no runs is enough here; tests/experiment/figures has them all."""
+    monkeypatch.setattr(illustration, "STANDING", {"coupling": "What each step reads."})
 
 
 @dataclass

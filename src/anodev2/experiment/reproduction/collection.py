@@ -1,11 +1,13 @@
 """Finished runs, gathered from folders of one or several machines."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
 
@@ -63,9 +65,11 @@ class Collection:
 def collect(folders: Sequence[Path]) -> Collection:
     """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
 
+    A file that is no result is left out, with a line on standard error.
+
     Raises:
-        ValueError: a folder without results, a result that cannot be read, or runs of a
-            network under different settings or on different images.
+        ValueError: a folder without results, or runs of a network under different settings or on
+            different images.
     """
     found: dict[str, tuple[Path, Result]] = {}
     for folder in folders:
@@ -75,7 +79,10 @@ def collect(folders: Sequence[Path]) -> Collection:
                 f"'{folder}' holds no finished runs: expected a folder with runs/*/result.json"
             )
         for path in paths:
-            found.setdefault(path.parent.name, (path, Result.read(path)))
+            try:
+                found.setdefault(path.parent.name, (path, Result.read(path)))
+            except Damaged as damaged:
+                print(f"anodev2: {damaged}; left out", file=sys.stderr)
     _check_alike(found.values())
     places = {name: path.parent for name, (path, _) in found.items()}
     return Collection(tuple(result for _, result in found.values()), places)

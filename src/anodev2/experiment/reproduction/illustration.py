@@ -1,6 +1,7 @@
 """The pictures of a report."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -28,7 +29,8 @@ STANDING = {
 def illustrate(out: Path, runs: Collection) -> list[Picture]:
     """Draw the pictures of a report as PNG and SVG.
 
-    Kernels are drawn where checkpoints are at hand; without them a picture that is there stays.
+    Kernels are drawn where checkpoints are at hand; without them a picture that is there stays,
+    as do those that need no runs.
 
     Args:
         out: the folder of the pictures.
@@ -38,28 +40,38 @@ def illustrate(out: Path, runs: Collection) -> list[Picture]:
         The pictures, in the order of the report.
     """
     pictures = []
-    for picture, figure in _pictures(runs):
+    for picture, draw in _pictures(runs):
         files = [out / f"{picture.name}.{suffix}" for suffix in ("png", "svg")]
-        if figure is not None:
+        there = all(file.exists() for file in files)
+        if draw and not (there and picture.name in STANDING):
+            figure = draw()
             for file in files:
                 save(figure, file)
-        if all(file.exists() for file in files):
+        if draw or there:
             pictures.append(picture)
     return pictures
 
 
-def _pictures(runs: Collection) -> Iterator[tuple[Picture, Figure | None]]:
+def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure] | None]]:
     for model in runs.models:
         name = NAMES[model]
         folders = [folder for label in CURVES for folder in runs.folders_of(model, label)]
         if folders:
-            figure = training_curves(curves_of_runs(folders))
-            yield Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch."), figure
+            curves = Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch.")
+            yield curves, partial(_curves, folders)
         moving = [f for label in METHODS[3:] for f in runs.folders_of(model, label)[:1]]
         if moving:
-            kept = [f for f in moving if (f / "checkpoints" / "last.ckpt").exists()]
-            drawn = kernels_figure(kernels_of_runs(kept)) if kept == moving else None
-            yield Picture(f"kernels-{model}", f"{name}: kernels of its first block in time."), drawn
+            kernels = Picture(f"kernels-{model}", f"{name}: kernels of its first block in time.")
+            trained = all((f / "checkpoints" / "last.ckpt").exists() for f in moving)
+            yield kernels, partial(_kernels, moving) if trained else None
     for name, caption in STANDING.items():
         argument = {"method": [None]}.get(FIGURES[name].takes, [])
-        yield Picture(name, caption), FIGURES[name].figure(*argument)
+        yield Picture(name, caption), partial(FIGURES[name].figure, *argument)
+
+
+def _curves(folders: Sequence[Path]) -> Figure:
+    return training_curves(curves_of_runs(folders))
+
+
+def _kernels(folders: Sequence[Path]) -> Figure:
+    return kernels_figure(kernels_of_runs(folders))

@@ -7,7 +7,7 @@ from time import perf_counter, sleep
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
-from anodev2.experiment.folder import check_readable, run_state
+from anodev2.experiment.folder import run_state
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.reproduction.collection import Collection, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
@@ -77,7 +77,6 @@ def reproduce(work: Work, engine: Engine) -> int:
     configs = work.configs()
     for config in configs:
         run_state(work.out, config)
-        check_readable(work.out, config)
     failed = []
     if configs:
         data = load_data(work.data)
