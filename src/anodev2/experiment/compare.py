@@ -77,7 +77,7 @@ def compare_methods(
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)
     with written_or_failed(out):
-        report = write_report(out, results, failures, images)
+        report = write_report(out, results, failures)
     print(f"{report.read_text()}\nreport: {report}")
     return 1 if failures else 0
 

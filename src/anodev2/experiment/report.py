@@ -7,29 +7,24 @@ import torch
 from torch import Tensor
 
 from anodev2.block import CoupledODE
-from anodev2.experiment.checkpoints import load_weights
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.curves import accuracy_curves
 from anodev2.experiment.figures.kernels import Kernels, kernel_evolution
-from anodev2.experiment.images import ImageData
+from anodev2.experiment.figures.runs import trained_network
 from anodev2.experiment.paper import PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import network
 from anodev2.experiment.whole_file import whole_file
 from anodev2.models import find_method
 
 
-def write_report(
-    out: Path, results: Sequence[Result], failures: Mapping[str, str], data: ImageData
-) -> Path:
+def write_report(out: Path, results: Sequence[Result], failures: Mapping[str, str]) -> Path:
     """Write `out/report.md` with `accuracy.png` and, where weights move, `kernels.png`.
 
     Args:
         out: the comparison's folder, in which the runs' folders are.
         results: finished runs of one model, recipe and data set.
         failures: what ended the other runs, by run.
-        data: the images they were trained on.
 
     Returns:
         The report's path.
@@ -38,13 +33,13 @@ def write_report(
     for result in results:
         by_method.setdefault(RunConfig(**result.config).label, []).append(result)
     if not results:
-        return _write(out, [f"# {data.name}", *_notes(None, failures)])
+        return _write(out, ["# No run finished", *_notes(None, failures)])
     curves = {
         method: [[float(row["test_accuracy"] or 0) for row in run.epochs] for run in runs]
         for method, runs in by_method.items()
     }
     accuracy_curves(curves, out / "accuracy.png")
-    kernels = _kernels(out, by_method, data)
+    kernels = _kernels(out, by_method)
     if kernels:
         kernel_evolution(kernels, out / "kernels.png")
     parts = [
@@ -156,18 +151,17 @@ def _environment(results: Sequence[Result]) -> str:
     return f"Made by `anodev2 compare` in {precisions}, with {listed}."
 
 
-def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]], data: ImageData) -> Kernels:
+def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]]) -> Kernels:
     """Per method that moves: read times and kernels of its first run's first evolved weight."""
     kernels: dict[str, tuple[Sequence[float], Tensor]] = {}
     for method, runs in by_method.items():
         config = RunConfig(**runs[0].config)
         if not find_method(config.method).moves:
             continue
-        checkpoint = out / "runs" / config.name / "checkpoints" / "last.ckpt"
-        if not checkpoint.exists():  # results travel without them; the picture then stays
-            return {}
-        model = network(config, data)
-        load_weights(model, checkpoint)
+        folder = out / "runs" / config.name
+        if not (folder / "checkpoints" / "last.ckpt").exists():
+            return {}  # results travel without checkpoints; the picture then stays
+        model = trained_network(folder)
         block = next(module for module in model.modules() if isinstance(module, CoupledODE))
         with torch.no_grad():
             theta = next(iter(block.weight_trajectory().values()))
