@@ -179,8 +179,8 @@ def reproduce(
     """
     from anodev2.experiment.compare import parse_numbers
     from anodev2.experiment.reproduction.engines import find_engine
-    from anodev2.experiment.reproduction.reproduce import Work
-    from anodev2.experiment.reproduction.reproduce import reproduce as make
+    from anodev2.experiment.reproduction.work import Work
+    from anodev2.experiment.reproduction.work import reproduce as make
 
     runs_on = find_engine(engine, processes=processes, threads=threads, address=address, gpus=gpus)
     work = Work(

@@ -14,9 +14,9 @@ from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import illustration
-from anodev2.experiment.reproduction import reproduce as module
+from anodev2.experiment.reproduction import work as module
 from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
-from anodev2.experiment.reproduction.reproduce import Work, reproduce
+from anodev2.experiment.reproduction.work import Work, reproduce
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
 from results import result
