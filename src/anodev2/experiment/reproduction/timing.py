@@ -22,7 +22,8 @@ from anodev2.usage import UsageError
 
 WARM_UP = 6
 """The first steps of a process pay for page faults."""
-ROUNDS = 3
+ROUNDS, LEAST, BUDGET = 15, 3, 60.0
+"""Turns that each network gets, fewer, but at least so many, after that many seconds."""
 Seconds = dict[str, dict[str, float]]
 """Of a training step, by network and label."""
 
@@ -81,9 +82,14 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
         first = next(iter(steps.values()))
         for _ in range(WARM_UP):
             first()
-        rounds = [{label: _timed(step) for label, step in steps.items()} for _ in range(ROUNDS + 1)]
+        for step in steps.values():
+            step()
+        rounds: list[dict[str, float]] = []
+        begun = perf_counter()
+        while len(rounds) < ROUNDS and (len(rounds) < LEAST or perf_counter() - begun < BUDGET):
+            rounds.append({label: _timed(step) for label, step in steps.items()})
     torch.set_num_threads(before)
-    return {label: median(times[label] for times in rounds[1:]) for label in steps}
+    return {label: median(times[label] for times in rounds) for label in steps}
 
 
 def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:

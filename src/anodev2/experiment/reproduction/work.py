@@ -1,7 +1,7 @@
 """From a table's name to its report: plan, run what is left, write."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -9,6 +9,7 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
 from anodev2.experiment.folder import run_state
 from anodev2.experiment.images import ImageData
+from anodev2.experiment.reproduction.claim import CONFIGURATIONS
 from anodev2.experiment.reproduction.collection import Collection, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
@@ -95,9 +96,11 @@ def reproduce(work: Work, engine: Engine) -> int:
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
     runs = {config: epochs_left(out, config) for config in configs}
     todo = [config for config, left in runs.items() if left]
+    # With frozen weights beside, times tell what the evolution costs.
+    timed = todo + [replace(c, evolution="frozen") for c in todo if c.label in CONFIGURATIONS]
     if todo:
-        print(f"timing a step of {len({(c.model, c.label) for c in todo})} networks", flush=True)
-    seconds = timed_steps(todo, data, out / "timings.json", threads=engine.threads)
+        print(f"timing a step of {len({(c.model, c.label) for c in timed})} networks", flush=True)
+    seconds = timed_steps(timed, data, out / "timings.json", threads=engine.threads)
     steps = {config.model: steps_of(config, data) for config in configs}
     return Plan(runs, seconds, steps, engine.side_by_side)
 
