@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -15,17 +15,13 @@ from lightning.pytorch import seed_everything
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from anodev2.cli import main
 from anodev2.experiment.batches import Augmentation, Batches
 from anodev2.experiment.checkpoints import model_weights
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data import load_data
 from anodev2.experiment.images import ImageData
-from anodev2.experiment.processes import check_processes, is_first
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import check_fit, network
-from anodev2.usage import UsageError
-from tiny import tiny_config, tiny_data
+from anodev2.experiment.run import network
 
 EPOCHS = 3
 CONFIG = run_config(
@@ -286,71 +282,3 @@ def test_a_loss_that_is_not_finite_in_one_process_ends_both_with_one_line(tmp_pa
     assert error == "anodev2: the loss is nan in epoch 1, step 2\n"
     assert running(out) == []
     assert not (out / RUN / "result.json").exists()
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The one line that a command line ends with at status 2."""
-    with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
-    assert stop.value.code == 2
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1
-    return line
-
-
-@pytest.mark.parametrize(
-    ("size", "devices", "nearest"), [(256, 3, 255), (250, 4, 248), (2, 5, 5), (10, 6, 12)]
-)
-def test_a_batch_that_cannot_be_shared_evenly_is_refused_with_the_nearest_that_can(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int, devices: int, nearest: int
-) -> None:
-    recipe = f"default:batch_size={size}"
-    options = ["--devices", str(devices), "--recipe", recipe, "--out", str(tmp_path / "out")]
-    line = refused(capsys, "train", *options)
-    assert f"a batch of {size} images in equal shares for {devices} processes" in line
-    assert f"such as batch_size={nearest} in the recipe" in line
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("option", ["--devices", "--num-nodes", "--num_nodes"])
-def test_no_devices_and_no_nodes_are_refused(
-    capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    name = option.removeprefix("--").replace("-", "_")
-    assert f"{name} must be at least 1, got 0" in refused(capsys, "train", f"{option}=0")
-
-
-def test_nodes_that_nothing_brings_together_are_refused_and_leave_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("MASTER_ADDR", raising=False)
-    line = refused(capsys, "train", "--num-nodes", "2", "--out", str(tmp_path / "out"))
-    assert "2 nodes, but no MASTER_ADDR in the environment" in line
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_more_devices_than_this_machine_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(UsageError, match="devices 2: this machine has 1"):
-        check_processes(CONFIG)
-
-
-def test_fewer_images_than_processes_are_refused() -> None:
-    with pytest.raises(UsageError, match="48 test images: expected at least one for each of 64"):
-        check_fit(tiny_data(), tiny_config(devices=8, num_nodes=8))
-
-
-def test_the_numbers_of_devices_and_nodes_are_in_the_name_where_they_are_not_one() -> None:
-    assert CONFIG.label == "anodev2-1 devices=2"
-    assert replace(CONFIG, num_nodes=4).label == "anodev2-1 devices=2 num-nodes=4"
-    assert replace(CONFIG, devices=1).label == "anodev2-1"
-
-
-@pytest.mark.parametrize("rank", ["RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID"])
-def test_only_a_shared_run_asks_the_environment_whether_it_is_the_first(
-    monkeypatch: pytest.MonkeyPatch, rank: str
-) -> None:
-    assert is_first(CONFIG)
-    monkeypatch.setenv(rank, "1")
-    assert not is_first(CONFIG)
-    assert is_first(replace(CONFIG, devices=1))
