@@ -151,3 +151,13 @@ def test_help_answers_within_a_second_and_without_torch() -> None:
     assert done.stdout.endswith("False\n")
     assert "--method" in done.stdout
     assert min(seconds) < 1
+
+
+def test_an_options_name_may_have_dashes_and_its_value_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--num-nodes", "2", "--p-rate=3", "--out=a-b"]
+    with pytest.raises(SystemExit):
+        main(["train", *options, "--print_config"])
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert [found[key] for key in ("num_nodes", "p_rate", "out")] == [2, 3.0, "a-b"]

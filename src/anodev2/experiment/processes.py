@@ -16,6 +16,7 @@ from threading import Thread
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
 from anodev2.experiment.config import RunConfig
@@ -60,42 +61,83 @@ class Stops(Callback):
         signal.signal(signal.SIGTERM, ends)
 
 
+class Launcher(_SubprocessScriptLauncher):
+    """Lightning's, but the processes it starts leave Ctrl-C to the one that starts them."""
+
+    def _call_children_scripts(self) -> None:
+        heeded = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which they inherit
+        try:
+            super()._call_children_scripts()
+        finally:
+            signal.signal(signal.SIGINT, heeded)
+
+
+class Shares(DDPStrategy):
+    """Averages gradients over processes; see `Classification` for batch norm's statistics.
+
+    DDP would share those at each batch, and wait for ever where one process has a test batch
+    more than another.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(broadcast_buffers=False)
+
+    def _configure_launcher(self) -> None:
+        assert self.cluster_environment is not None
+        self._launcher = Launcher(self.cluster_environment, self.num_processes, self.num_nodes)
+
+
 @contextmanager
 def companions(trainer: Trainer) -> Iterator[None]:
-    """Leave none of the processes behind that Lightning starts from this one meanwhile."""
+    """Leave none of the processes behind that Lightning starts from this one meanwhile.
+
+    Raises:
+        RunFailure: one of them died.
+    """
     launcher = trainer.strategy.launcher
-    patience = 0
     try:
         yield
-        patience = SECONDS_TO_END
-    finally:
-        if isinstance(launcher, _SubprocessScriptLauncher):
-            _end(launcher, seconds=patience)
+    except RuntimeError as error:
+        # One that died is seen to be dead a moment after its connections close.
+        died = [status for status in _end(launcher, seconds=1) if status]
+        if isinstance(error, RunFailure) or not died:
+            raise
+        raise RunFailure(
+            f"a process of the run ended with status {died[0]}; --resume goes on after the last "
+            "finished epoch"
+        ) from error
+    except BaseException:
+        _end(launcher, seconds=0)
+        raise
+    _end(launcher, seconds=SECONDS_TO_END)
 
 
-def _end(launcher: _SubprocessScriptLauncher, *, seconds: float) -> None:
-    """Wait for the launched processes to end, and kill what is left then."""
+def _end(launcher: object, *, seconds: float) -> list[int]:
+    """Kill the started processes that do not end in time; the status of those that did."""
+    if not isinstance(launcher, Launcher):
+        return []
     processes = list(launcher.procs)
     launcher.procs.clear()  # Lightning watches the list, to kill this process if one ends badly
+    statuses = []
     for process in processes:
         try:
-            process.wait(seconds)
+            statuses.append(process.wait(seconds))
         except TimeoutExpired:
             process.kill()
             process.wait()
+    return statuses
 
 
 @contextmanager
 def following() -> Iterator[None]:
     """What this process does meanwhile it does for another process of its run.
 
-    One that was started by another process of this machine leaves Ctrl-C to that one, ends
-    with it, and ends in silence when the run fails, because that one says so.
+    One that was started by another process of this machine ends with that one, and ends in
+    silence when the run fails, because that one says so.
     """
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     try:
         yield

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 
 from anodev2.experiment.checkpoints import (
@@ -31,7 +30,14 @@ from anodev2.experiment.folder import claimed, run_state, set_aside_result, writ
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
 from anodev2.experiment.motion import describe_motion
-from anodev2.experiment.processes import Stops, check_processes, companions, following, is_first
+from anodev2.experiment.processes import (
+    Shares,
+    Stops,
+    check_processes,
+    companions,
+    following,
+    is_first,
+)
 from anodev2.experiment.progress import Bar, EpochLines
 from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data, describe_environment
@@ -173,15 +179,12 @@ def _trainer(
     # History asks for the epoch's figures in all processes, so it comes before who may not.
     shown = [history, progress] if first else [history]
     stops = [Stops()] if config.processes > 1 else []
-    # Batch norm's statistics are shared before each evaluation, see `Classification`; DDP would
-    # at each batch, and wait for ever where one process has a test batch more than another.
-    ddp = DDPStrategy(broadcast_buffers=False)
     return Trainer(
         max_epochs=recipe.epochs,
         accelerator="auto" if torch.cuda.is_available() else "cpu",
         devices=config.devices,
         num_nodes=config.num_nodes,
-        strategy=ddp if config.processes > 1 else "auto",
+        strategy=Shares() if config.processes > 1 else "auto",
         precision=precision,
         gradient_clip_val=recipe.clip,
         callbacks=[*shown, *stops, *checkpoint_callbacks(folder / "checkpoints")],
