@@ -75,6 +75,15 @@ def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
     assert "Other runs" not in titles(document)
 
 
+def test_a_table_whose_runs_another_shows_too_is_left_out() -> None:
+    runs = runs_of(baseline=[70], anode=[71], anodev2_2=[72])
+    shown = [title for title in titles(report_of(runs, {}, [])) if "[" in title]
+    assert shown == [
+        "Configuration 2, two steps [Nt_10_theta_results]",
+        "Parameters [parameter_size]",
+    ]
+
+
 def test_runs_of_no_table_are_reported_too() -> None:
     other = result(method="anodev2-1", evolution="linear:form=skew")
     document = report_of(Collection((other,)), {}, [])

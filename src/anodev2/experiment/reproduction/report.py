@@ -26,11 +26,11 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         pictures: those that lie beside it.
     """
     evidence = Evidence(runs, seconds)
-    tables = {name: accuracy_table(table, runs) for name, table in TABLES.items() if table.trains}
+    tables = {name: accuracy_table(TABLES[name], runs) for name in _that_add(runs)}
     others = _others(runs)
     sections = [
         Section("Claims of the paper", [[claim(evidence) for claim in CLAIMS]]),
-        *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items() if t.rows),
+        *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items()),
         Section("Parameters [parameter_size]", [parameter_table()]),
         *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
@@ -102,15 +102,31 @@ def _ours(model: str, label: str, runs: Collection) -> list[str]:
     ]
 
 
-def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
-    missing = [
-        f"{NAMES[model]} {row.label}"
-        for model in runs.models
-        for row in TABLES[name].rows
-        if not runs.accuracies(model, row.label)
+def _that_add(runs: Collection) -> list[str]:
+    """The tables with runs that no other table shows more of."""
+    labels = {label for _, label in runs.by_key}
+    shown = {
+        name: {row.label for row in table.rows} & labels
+        for name, table in TABLES.items()
+        if table.trains
+    }
+    names = list(shown)
+    return [
+        name
+        for name in names
+        if shown[name]
+        and not any(shown[name] < shown[other] for other in names)
+        and not any(shown[name] == shown[other] for other in names[: names.index(name)])
     ]
-    told = f"Without runs so far: {', '.join(missing)}." if missing else ""
-    return [table, *([told] if told else [])]
+
+
+def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
+    missing = {
+        NAMES[model]: [r.label for r in TABLES[name].rows if not runs.accuracies(model, r.label)]
+        for model in runs.models
+    }
+    told = "; ".join(f"{model} {', '.join(labels)}" for model, labels in missing.items() if labels)
+    return [table, *([f"Without runs so far: {told}."] if told else [])]
 
 
 def parameter_table() -> Table:
