@@ -3,6 +3,7 @@
 import csv
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -139,6 +140,7 @@ def test_a_full_disk_met_by_tensorboards_thread_ends_the_run_in_one_line(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RecordWriter, "write", failing_from(time, RecordWriter.write))
+        patch.setattr(threading, "excepthook", threading.__excepthook__)  # pytest has its own
         assert command("train", tmp_path) == 1
     assert "(No space left on device): the last good state is kept" in complaint(capsys)
     assert not (tmp_path / FOLDER / "result.json").exists()
