@@ -27,7 +27,7 @@ from anodev2.experiment.run import train_run
 from anodev2.experiment.whole_file import UNFINISHED
 from tiny import tiny_config, tiny_data
 
-CONFIG, DATA = tiny_config(epochs=4), tiny_data()
+CONFIG, DATA = tiny_config(epochs=6), tiny_data()
 FOLDER = Path("runs") / CONFIG.name
 WRITTEN = ("config.yaml", "metrics.csv", "best.ckpt", "last.ckpt", "result.json")
 PLACES = ("half written", "before its renaming", "after its renaming")
@@ -39,14 +39,16 @@ class Kill:
 
     file: str = ""
     place: str = ""
+    time: int = 1
     after: float = 0.0
 
     def in_this_process(self) -> None:
-        """Die at the first such place from now on."""
-        plain = Path.replace
+        """Die at the first or second writing of the file from now on."""
+        plain, seen = Path.replace, []
 
         def deadly(temporary: Path, target: Path) -> Path:
-            if Path(target).name != self.file:
+            seen.append(target.name)
+            if target.name != self.file or seen.count(self.file) < self.time:
                 return plain(temporary, target)
             if self.place == PLACES[0]:
                 os.truncate(temporary, temporary.stat().st_size // 2)
@@ -60,12 +62,16 @@ class Kill:
 
 
 def chosen_kills() -> list[Kill]:
-    """Twenty: each place in the writing of each file once, and five at random times."""
+    """Twenty: each place in the writing of each file once, and five at random times.
+
+    Those of the first and the last file that a run writes come first and last.
+    """
     chance = random.Random(2)
-    kills = [Kill(file, place) for file in WRITTEN for place in PLACES]
-    kills += [Kill(after=chance.random()) for _ in range(20 - len(kills))]
-    chance.shuffle(kills)
-    return kills
+    first, *others, last = ([Kill(file, place) for place in PLACES] for file in WRITTEN)
+    between = [replace(kill, time=chance.choice((1, 2))) for kills in others for kill in kills]
+    between += [Kill(after=chance.random()) for _ in range(5)]
+    chance.shuffle(between)
+    return [*first, *between, *last]
 
 
 def train(out: Path, kill: Kill | None = None, *, seconds: float = 0.0) -> bool:

@@ -166,7 +166,10 @@ def without_labels(content: bytes) -> bytes:
         changed(train_images=np.zeros((9, 6, 8, 3))),
         changed(train_images=np.zeros((8, 6, 8, 3), dtype=np.uint8)),
         changed(train_images=np.zeros((9, 7, 8, 3), dtype=np.uint8)),
-        changed(train_images=np.zeros((9, 6, 8), dtype=np.uint8)),
+        changed(
+            train_images=np.zeros((9, 6, 8, 1), dtype=np.uint8),
+            test_images=np.zeros((6, 6, 8, 1), dtype=np.uint8),
+        ),
         changed(test_labels=np.full(6, 3)),
         changed(test_labels=np.zeros(6)),
         changed(classes=np.arange(3)),

@@ -1,5 +1,6 @@
 """Runs stopped from outside, as processes: SIGKILL and Ctrl-C."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import pytest
 import torch
 
 from anodev2.experiment.checkpoints import read_checkpoint
+from anodev2.experiment.folder import LOCK, claimed, run_state
+from anodev2.experiment.whole_file import UNFINISHED
+from tiny import tiny_config
 
 RUN = Path("runs/resnet4-anodev2-2-seed0")
 
@@ -86,3 +90,40 @@ def test_ctrl_c_ends_with_one_line_and_leaves_a_resumable_run(
     assert "Traceback" not in error
     subprocess.run(command(tmp_path, "--resume"), check=True, capture_output=True)
     assert_same_network(last(tmp_path), through)
+
+
+@pytest.mark.slow
+def test_runs_killed_at_twenty_moments_and_in_the_middle_of_writing_end_as_one_never_killed(
+    tmp_path: Path,
+) -> None:
+    script = [sys.executable, str(Path(__file__).with_name("killed.py")), str(tmp_path)]
+    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert len(found["kills"]) == 20
+    assert found["left"] > 0  # half files, hidden, of which none is left at the end
+    assert found["differing"] == []
+
+
+def test_half_files_of_a_killed_process_are_removed_where_a_run_is_claimed_and_no_others(
+    tmp_path: Path,
+) -> None:
+    kept = [tmp_path / "config.yaml", tmp_path / ".hidden", tmp_path / "checkpoints/last.ckpt"]
+    half = [tmp_path / f"{UNFINISHED}config-a.yaml", kept[2].with_name(f"{UNFINISHED}last-b.ckpt")]
+    kept[2].parent.mkdir()
+    for path in (*kept, *half):
+        path.touch()
+    with claimed(tmp_path):
+        found = {path for path in tmp_path.glob("**/*") if path.is_file()}
+    assert found == {*kept, tmp_path / LOCK}
+
+
+@pytest.mark.parametrize("left", [[], [LOCK], [LOCK, f"{UNFINISHED}config-a.yaml"]])
+def test_a_folder_of_a_process_killed_before_its_run_began_holds_no_run(
+    tmp_path: Path, left: list[str]
+) -> None:
+    folder = tmp_path / "runs" / tiny_config().name
+    folder.mkdir(parents=True)
+    for name in left:
+        (folder / name).touch()
+    assert run_state(tmp_path, tiny_config()) == "absent"

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anodev2.usage import UsageError
-
 
 class RunFailure(RuntimeError):  # noqa: N818
     """Ends one run; its text is one line."""
@@ -34,22 +32,10 @@ def written_or_failed(folder: Path) -> Iterator[None]:
     threading.excepthook = without_system_errors
     try:
         yield
-    except (UsageError, RunFailure):
-        raise
-    except Exception as error:
-        refused = _system_error(error)
-        if refused is None:
-            raise
+    except OSError as error:
         raise RunFailure(
-            f"cannot write to '{refused.filename or folder}' ({refused.strerror or refused}): the "
-            "last good state is kept, and the same command goes on from it ('train' with --resume)"
+            f"cannot write to '{error.filename or folder}' ({error.strerror or error}): the last "
+            "good state is kept, and the same command goes on from it ('train' with --resume)"
         ) from error
     finally:
         threading.excepthook = plain
-
-
-def _system_error(error: BaseException | None) -> OSError | None:
-    """The error of the system that an error is, or was raised for."""
-    while error is not None and not isinstance(error, OSError):
-        error = error.__cause__
-    return error
