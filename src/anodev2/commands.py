@@ -48,26 +48,12 @@ def train(
             MASTER_ADDR, MASTER_PORT and its NODE_RANK set, and --out on a disk they share
         resume: continue the run that is in the folder
     """
+    given = {name: value for name, value in locals().items() if name not in ("out", "resume")}
     from anodev2.experiment.config import run_config
     from anodev2.experiment.processes import is_first
     from anodev2.experiment.run import train_run
 
-    config = run_config(
-        model=model,
-        method=method,
-        order=order,
-        data=data,
-        epochs=epochs,
-        seed=seed,
-        precision=precision,
-        evolution=evolution,
-        memory=memory,
-        regularization=regularization,
-        p_rate=p_rate,
-        recipe=recipe,
-        devices=devices,
-        num_nodes=num_nodes,
-    )
+    config = run_config(**given)
     result = train_run(config, out, resume=resume)
     folder = out / "runs" / config.name
     if is_first(config):

@@ -44,13 +44,17 @@ class RunConfig:
     @property
     def label(self) -> str:
         """The method, with what differs from the default in how it moves and is trained."""
+        return " ".join([self.kind, *([self.recipe] if self.recipe != "default" else [])])
+
+    @property
+    def kind(self) -> str:
+        """The label without the recipe."""
         spelled = (self.evolution, self.memory, self.regularization)
         others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
         rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
-        recipe = [self.recipe] if self.recipe != "default" else []
         shared = {"devices": self.devices, "num-nodes": self.num_nodes}
         counts = [f"{name}={count}" for name, count in shared.items() if count != 1]
-        return " ".join([self.method, *others, *rate, *recipe, *counts])
+        return " ".join([self.method, *others, *rate, *counts])
 
     @property
     def processes(self) -> int:

@@ -62,7 +62,8 @@ def test_steps_are_timed_once_for_each_network_and_method(tmp_path: Path) -> Non
 def test_times_with_other_threads_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
     timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
-    assert read_seconds(path, threads=2) == {}
+    assert read_seconds(path, {"threads": 2}) == {}
+    assert read_seconds(path, {"threads": 1})["resnet4"].keys() == {"baseline"}
 
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:

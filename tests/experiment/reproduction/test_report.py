@@ -119,14 +119,18 @@ def test_folders_of_several_machines_are_one_report(tmp_path: Path) -> None:
     assert runs.accuracies("resnet4", "baseline") == pytest.approx([70, 71, 72])
 
 
-@pytest.mark.parametrize("change", [{"epochs": 3}, {"recipe": "paper"}])
-def test_runs_under_other_settings_are_refused_by_name(tmp_path: Path, change) -> None:
-    first, second = (
-        write(tmp_path / name, found)
-        for name, found in {"a": result(), "b": result(seed=1, **change)}.items()
-    )
-    with pytest.raises(UsageError, match=f"{next(iter(change))} .*same settings"):
+def test_runs_under_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", result())
+    second = write(tmp_path / "b", result(seed=1, epochs=3))
+    with pytest.raises(UsageError, match=r"epochs 3, .* 2: expected .*same settings"):
         collect([first, second])
+
+
+def test_a_recipe_is_named_only_where_runs_differ_in_it() -> None:
+    paper = result(recipe="paper")
+    assert list(Collection((paper,)).by_key) == [("resnet4", "baseline")]
+    both = Collection((paper, result()))
+    assert {*both.by_key} == {("resnet4", "baseline"), ("resnet4", "baseline paper")}
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
 
 Key = tuple[str, str]
-"""A network and the label of a method on it."""
-SHARED = ("epochs", "order", "precision", "recipe", "devices", "num_nodes")
+"""A network and the label of a method on it, without the recipe where all runs have one."""
+SHARED = ("epochs", "order", "precision")
 """Settings that runs of a network must share to stand in one table."""
 
 
@@ -33,9 +33,11 @@ class Collection:
     def by_key(self) -> dict[Key, list[Result]]:
         """The runs of each network and label, by seed."""
         found: dict[Key, list[Result]] = {}
-        for result in sorted(self.results, key=lambda r: int(r.config["seed"])):
-            config = RunConfig(**result.config)
-            found.setdefault((config.model, config.label), []).append(result)
+        runs = [(RunConfig(**result.config), result) for result in self.results]
+        one_recipe = len({config.recipe for config, _ in runs}) == 1
+        for config, result in sorted(runs, key=lambda run: run[0].seed):
+            label = config.kind if one_recipe else config.label
+            found.setdefault((config.model, label), []).append(result)
         return found
 
     def folders_of(self, model: str, label: str) -> list[Path]:
@@ -92,7 +94,7 @@ def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
     first: dict[str, tuple[Path, dict[str, object]]] = {}
     for path, result in runs:
         config = RunConfig(**result.config)
-        settings = {name: getattr(config, name) for name in SHARED if hasattr(config, name)}
+        settings = {name: getattr(config, name) for name in SHARED}
         settings |= {key: result.data[key] for key in ("train_images", "test_images", "encoding")}
         other, expected = first.setdefault(config.model, (path, settings))
         for name, value in settings.items():

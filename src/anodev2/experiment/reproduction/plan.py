@@ -21,7 +21,7 @@ class Plan:
 
     Args:
         runs: all of them, with how many epochs each has left.
-        seconds: of a training step, by network and label.
+        seconds: of a training step, by network and kind.
         steps: of an epoch, by network.
         side_by_side: how many runs go at once.
     """
@@ -39,7 +39,7 @@ class Plan:
     def time_left(self, configs: Sequence[RunConfig]) -> float:
         """Seconds that these runs still take, one after another."""
         return sum(
-            self.runs[c] * self.steps[c.model] * self.seconds[c.model][c.label] * EVALUATION
+            self.runs[c] * self.steps[c.model] * self.seconds[c.model][c.kind] * EVALUATION
             for c in configs
             if self.runs[c]
         )
@@ -48,7 +48,7 @@ class Plan:
         """A line for each network and method, and the sum."""
         kinds: dict[tuple[str, str], list[RunConfig]] = {}
         for config in self.runs:
-            kinds.setdefault((config.model, config.label), []).append(config)
+            kinds.setdefault((config.model, config.kind), []).append(config)
         lines = [f"{'network':10}{'method':28}{'runs':>5}{'done':>6}{'s / step':>10}{'left':>10}"]
         for (model, label), configs in kinds.items():
             done = sum(not self.runs[config] for config in configs)

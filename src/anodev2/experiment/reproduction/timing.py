@@ -5,10 +5,11 @@ slows each of them.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -25,36 +26,37 @@ WARM_UP = 6
 ROUNDS, LEAST, BUDGET = 15, 3, 60.0
 """Turns that each network gets, fewer, but at least so many, after that many seconds."""
 Seconds = dict[str, dict[str, float]]
-"""Of a training step, by network and label."""
+"""Of a training step, by network and kind."""
 
 
 def timed_steps(
     configs: Sequence[RunConfig], data: ImageData, path: Path, *, threads: int
 ) -> Seconds:
-    """Seconds of a training step of each network and label, kept in a file.
+    """Seconds of a training step of each network and kind, kept in a file.
 
     Args:
-        configs: runs; those of one network and label are timed once.
+        configs: runs; those of one network and kind are timed once.
         data: the images; only their shape and classes matter.
-        path: the JSON file that keeps them; what it holds for as many threads is not timed
-            again, and what it holds for others is dropped.
+        path: the JSON file that keeps them; what it holds for the same conditions, threads and
+            recipe, is not timed again, and what it holds for others is dropped.
         threads: of the processor.
 
     Raises:
         ValueError: the file is not one of these.
     """
-    found = read_seconds(path, threads)
-    todo = {(c.model, c.label): c for c in configs if c.label not in found.get(c.model, {})}
+    conditions = {"threads": threads, "recipes": sorted({config.recipe for config in configs})}
+    found = read_seconds(path, conditions) if configs else {}
+    todo = {(c.model, c.kind): c for c in configs if c.kind not in found.get(c.model, {})}
     for model in dict.fromkeys(model for model, _ in todo):
         mine = [config for (m, _), config in todo.items() if m == model]
         found.setdefault(model, {}).update(_time(mine, data, threads))
         with whole_file(path) as file:
-            file.write_text(json.dumps({"threads": threads, "seconds": found}, indent=2) + "\n")
+            file.write_text(json.dumps({**conditions, "seconds": found}, indent=2) + "\n")
     return found
 
 
-def read_seconds(path: Path, threads: int | None = None) -> Seconds:
-    """What the file holds, nothing where it is missing or for another number of threads.
+def read_seconds(path: Path, conditions: Mapping[str, Any] | None = None) -> Seconds:
+    """What the file holds, nothing where it is missing or for other conditions.
 
     Raises:
         ValueError: the file is not one of these.
@@ -71,14 +73,15 @@ def read_seconds(path: Path, threads: int | None = None) -> Seconds:
         raise UsageError(
             f"'{path}' cannot be read: expected times of training steps; move it away"
         ) from error
-    return seconds if threads in (None, held.get("threads")) else {}
+    same = conditions is None or all(held.get(key) == v for key, v in conditions.items())
+    return seconds if same else {}
 
 
 def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[str, float]:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     with torch.random.fork_rng(devices=[]):
-        steps = {config.label: _step(config, data) for config in configs}
+        steps = {config.kind: _step(config, data) for config in configs}
         first = next(iter(steps.values()))
         for _ in range(WARM_UP):
             first()

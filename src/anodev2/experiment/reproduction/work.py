@@ -97,9 +97,9 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
     runs = {config: epochs_left(out, config) for config in configs}
     todo = [config for config, left in runs.items() if left]
     # With frozen weights beside, times tell what the evolution costs.
-    timed = todo + [replace(c, evolution="frozen") for c in todo if c.label in CONFIGURATIONS]
+    timed = todo + [replace(c, evolution="frozen") for c in todo if c.kind in CONFIGURATIONS]
     if todo:
-        print(f"timing a step of {len({(c.model, c.label) for c in timed})} networks", flush=True)
+        print(f"timing a step of {len({(c.model, c.kind) for c in timed})} networks", flush=True)
     seconds = timed_steps(timed, data, out / "timings.json", threads=engine.threads)
     steps = {config.model: steps_of(config, data) for config in configs}
     return Plan(runs, seconds, steps, engine.side_by_side)
