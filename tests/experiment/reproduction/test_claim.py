@@ -111,7 +111,7 @@ def test_model_sizes_are_within_the_papers() -> None:
 def test_alexnet_does_not_grow_by_half_a_per_cent_here_or_in_the_papers_table() -> None:
     found = judged(claim.growth, Collection(()))
     assert found.verdict == FAILS
-    assert "alexnet 0.047 %" in found.evidence
+    assert "AlexNet 0.047 %" in found.evidence
     assert "contradicts it for AlexNet: 0.047 %" in found.evidence
 
 
@@ -125,5 +125,5 @@ def test_a_claim_holds_only_where_it_holds_for_every_network_that_ran() -> None:
     worse = (result("resnet10", accuracy=80), result("resnet10", "anodev2-1", accuracy=79))
     found = judged(claim.above_baseline, Collection(better + worse), "anodev2-1")
     assert found.verdict == FAILS
-    assert "Yes, resnet4 71.00" in found.evidence
-    assert "no, resnet10 79.00" in found.evidence
+    assert "Yes, ResNet-4 71.00" in found.evidence
+    assert "no, ResNet-10 79.00" in found.evidence

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
-from anodev2.experiment.paper import PAPER
+from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.difference import difference
 from anodev2.experiment.reproduction.document import Claim
@@ -69,7 +69,7 @@ def above_baseline(e: Evidence, method: str) -> Claim:
     checks = [
         (
             min(a) > min(b) and max(a) > max(b) and mean(a) > mean(b),
-            f"{model} {min(a):.2f} / {max(a):.2f} / {mean(a):.2f} against "
+            f"{NAMES[model]} {min(a):.2f} / {max(a):.2f} / {mean(a):.2f} against "
             f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)})",
         )
         for model, a, b in _pairs(e, method, "baseline")
@@ -85,7 +85,7 @@ def above_baseline(e: Evidence, method: str) -> Claim:
 def worst_above_best(e: Evidence, method: str) -> Claim:
     """ "The worst accuracy was better than the best of the baseline" [Conclusions]."""
     checks = [
-        (min(a) > max(b), f"{model} {min(a):.2f} against {max(b):.2f} ({_seeds(a, b)})")
+        (min(a) > max(b), f"{NAMES[model]} {min(a):.2f} against {max(b):.2f} ({_seeds(a, b)})")
         for model, a, b in _pairs(e, method, "baseline", least=2)
     ]
     paper = PAPER["resnet4"]
@@ -106,7 +106,7 @@ def above_rest(e: Evidence, method: str) -> Claim:
     at_rest = find_method(method).at_rest
     assert at_rest is not None
     checks = [
-        (mean(a) > mean(b), f"{model} {difference(a, b)} ({_seeds(a, b)})")
+        (mean(a) > mean(b), f"{NAMES[model]} {difference(a, b)} ({_seeds(a, b)})")
         for model, a, b in _pairs(e, method, at_rest)
     ]
     own = "" if method == "anodev2-2" else " (The paper does not compare this.)"
@@ -120,7 +120,7 @@ def above_rest(e: Evidence, method: str) -> Claim:
 def neural_ode_far_below(e: Evidence) -> Claim:
     """ "Significantly worse" [ablation_study]."""
     checks = [
-        (mean(a) < mean(b) - FAR, f"{model} {mean(a):.2f} against {mean(b):.2f}")
+        (mean(a) < mean(b) - FAR, f"{NAMES[model]} {mean(a):.2f} against {mean(b):.2f}")
         for model, a, b in _pairs(e, "neural-ode", "baseline")
     ]
     return _judged(
@@ -142,7 +142,7 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
         if len(by := _by_depth(e, model, kind)) > 1:
             gain = by[max(by)] - by[min(by)]
             listed = ", ".join(f"{value:.2f} at {n}" for n, value in by.items())
-            checks.append((gain > 0 if help_ else gain <= 0, f"{model} {listed}"))
+            checks.append((gain > 0 if help_ else gain <= 0, f"{NAMES[model]} {listed}"))
     name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
     depth = "" if kind != "anode" else " too, so that depth alone earns it"
     return _judged(
@@ -163,7 +163,7 @@ def cost(e: Evidence, method: str, times: int) -> Claim:
             blocks = {"resnet10": " (with the residual block that stays one)"}.get(model, "")
             expected = (2 * times + 1) / 3 if model == "resnet10" else times
             checks.append(
-                (count == expected, f"{model} {count:g} times the evaluations{blocks}"
+                (count == expected, f"{NAMES[model]} {count:g} times the evaluations{blocks}"
                 + _step_ratio(e.seconds, model, method))
             )  # fmt: skip
     return _judged(
@@ -187,7 +187,7 @@ def evolution_costs_nothing(e: Evidence) -> Claim:
         for method in CONFIGURATIONS:
             if {method, f"{method} frozen"} <= times.keys():
                 share = 1 - times[f"{method} frozen"] / times[method]
-                checks.append((share <= NOTHING, f"{model} {method} {100 * share:+.1f} %"))
+                checks.append((share <= NOTHING, f"{NAMES[model]} {method} {100 * share:+.1f} %"))
     return _judged(
         f"The evolution itself costs nothing (at most {100 * NOTHING:g} % of a training step).",
         checks,
@@ -202,7 +202,7 @@ def reverse_solve_fails(e: Evidence) -> Claim:
         if label in ("neural-ode", "anode", "anode-5"):
             errors = [run.reversal for run in runs if run.reversal is not None]
             if errors:
-                checks.append((min(errors) > FOUND, f"{model} {label} {mean(errors):.2g}"))
+                checks.append((min(errors) > FOUND, f"{NAMES[model]} {label} {mean(errors):.2g}"))
     return _judged(
         "The reverse solve does not find z(0) again (relative distance above "
         f"{100 * FOUND:g} %, trained networks).",
@@ -219,7 +219,7 @@ def model_size(_: Evidence) -> Claim:
         within = all(count <= rows[m].parameters + 0.005 for m, count in counts.items())
         listed = " / ".join(f"{count:.2f}" for count in counts.values())
         paper = " / ".join(f"{row.parameters:.2f}" for row in rows.values())
-        checks.append((within, f"{model} {listed} K, paper {paper} K"))
+        checks.append((within, f"{NAMES[model]} {listed} K, paper {paper} K"))
     return _judged("Model sizes are within the paper's.", checks, missing="")
 
 
@@ -232,7 +232,9 @@ def growth(_: Evidence) -> Claim:
     papers = 100 * (
         PAPER["alexnet"]["anodev2-1"].parameters / PAPER["alexnet"]["baseline"].parameters - 1
     )
-    checks = [(0.5 <= value <= 6.7, f"{model} {value:.2g} %") for model, value in grown.items()]
+    checks = [
+        (0.5 <= value <= 6.7, f"{NAMES[model]} {value:.2g} %") for model, value in grown.items()
+    ]
     return _judged(
         "Configuration 1 grows the networks by 0.5 % to 6.7 %.",
         checks,

@@ -50,6 +50,8 @@ OURS = (
     "to ANODE at equal steps",
 )
 """Columns of what was measured here."""
+LISTED = 8
+"""How many rows without runs are named, not counted."""
 COST = (
     "`s / step` is the time of a training step of the whole network, measured in turns in one "
     "process; `times baseline` its ratio. `f evaluations` counts the fields of all blocks in a "
@@ -125,7 +127,11 @@ def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
         NAMES[model]: [r.label for r in TABLES[name].rows if not runs.accuracies(model, r.label)]
         for model in runs.models
     }
-    told = "; ".join(f"{model} {', '.join(labels)}" for model, labels in missing.items() if labels)
+    told = "; ".join(
+        f"{model} {', '.join(labels) if len(labels) <= LISTED else f'{len(labels)} rows'}"
+        for model, labels in missing.items()
+        if labels
+    )
     return [table, *([f"Without runs so far: {told}."] if told else [])]
 
 
