@@ -202,10 +202,25 @@ def older_run(out: Path, **changes: object) -> Path:
     return folder
 
 
+def older_result(config: dict[str, object]) -> Result:
+    row = {"train_loss": 1.0, "test_accuracy": 0.5}
+    return Result(
+        config=config,
+        recipe={},
+        data={},
+        parameters=1,
+        field_evaluations={},
+        seconds_per_step=None,
+        precision="float32",
+        epochs=[{"epoch": epoch, **row} for epoch in (1, 2, 3)],
+        environment={},
+    )
+
+
 def test_an_older_configuration_is_that_of_the_defaults(tmp_path: Path) -> None:
     folder = older_run(tmp_path)
     assert run_state(tmp_path, tiny_config()) == "unfinished"
-    (folder / "result.json").touch()
+    older_result(yaml.safe_load((folder / "config.yaml").read_text())).write(folder / "result.json")
     assert run_state(tmp_path, tiny_config()) == "finished"
 
 

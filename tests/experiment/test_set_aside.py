@@ -1,7 +1,5 @@
 """Results and checkpoints that are not what they should be: set aside, and trained without."""
 
-import io
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -20,7 +18,7 @@ from anodev2.experiment.result import Result
 from anodev2.experiment.run import train_run
 from anodev2.experiment.task import Classification
 from anodev2.usage import UsageError
-from damage import Touching, flip_bit, forbid, truncate
+from damage import BAD_CHECKPOINTS, BAD_RESULTS, Touching, forbid, resaved, truncate, widen
 from tiny import stop_in_epoch, tiny_config, tiny_data
 
 FOLDER = Path("runs/resnet4-anodev2-2-seed0")
@@ -99,30 +97,6 @@ def assert_set_aside(file: Path, content: bytes, capsys: pytest.CaptureFixture[s
     assert lines[0].endswith(f"; set aside as '{aside.name}'")
 
 
-def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
-    def edit(content: bytes) -> bytes:
-        found = json.loads(content)
-        change(found)
-        return json.dumps(found).encode()
-
-    return edit
-
-
-BAD_RESULTS: dict[str, Callable[[bytes], bytes]] = {
-    "cut off": truncate,
-    "empty": lambda _: b"",
-    "not text": lambda _: bytes(range(256)),
-    "not an object": lambda _: b"[1]",
-    "nested without end": lambda _: b"[" * 100_000,
-    "without its data": edited(lambda found: found.pop("data")),
-    "without a method": edited(lambda found: found["config"].pop("method")),
-    "of another seed": edited(lambda found: found["config"].update(seed=1)),
-    "of fewer epochs": edited(lambda found: found["epochs"].pop()),
-    "an epoch without accuracy": edited(lambda found: found["epochs"][2].pop("test_accuracy")),
-    "parameters in words": edited(lambda found: found.update(parameters="many")),
-}
-
-
 @pytest.mark.parametrize("damage", BAD_RESULTS.values(), ids=BAD_RESULTS)
 def test_a_bad_result_is_set_aside_and_the_same_result_made_without_training(
     finished: Path,
@@ -138,57 +112,6 @@ def test_a_bad_result_is_set_aside_and_the_same_result_made_without_training(
     assert epochs == []
     assert_set_aside(out / RESULT, content, capsys)
     assert_same_run(out, finished)
-
-
-def resaved(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
-    """Writes the checkpoint again with a change in it."""
-
-    def resave(content: bytes) -> bytes:
-        found = torch.load(io.BytesIO(content), weights_only=True)
-        change(found)
-        stream = io.BytesIO()
-        torch.save(found, stream)
-        return stream.getvalue()
-
-    return resave
-
-
-def widen(found: dict[str, Any]) -> None:
-    name = next(iter(found["state_dict"]))
-    found["state_dict"][name] = torch.cat([found["state_dict"][name]] * 2)
-
-
-def halve(found: dict[str, Any]) -> None:
-    name = next(iter(found["state_dict"]))
-    found["state_dict"][name] = found["state_dict"][name].half()
-
-
-def rename(found: dict[str, Any]) -> None:
-    found["state_dict"]["model.other"] = found["state_dict"].popitem()[1]
-
-
-BAD_CHECKPOINTS: dict[str, Callable[[bytes], bytes]] = {
-    "cut off": truncate,
-    "empty": lambda _: b"",
-    "junk": lambda _: b"junk",
-    "a bit flipped": flip_bit,
-    "a list": lambda _: resaved_list(),
-    "without weights": resaved(lambda found: found.pop("state_dict")),
-    "other shapes": resaved(widen),
-    "other types": resaved(halve),
-    "other names": resaved(rename),
-    "without the loops": resaved(lambda found: found.pop("loops")),
-    "without the optimizer": resaved(lambda found: found.pop("optimizer_states")),
-    "without the history": resaved(lambda found: found["callbacks"].pop("History")),
-    "of another seed": resaved(lambda found: found["run"].update(seed=1)),
-    "of more epochs": resaved(lambda found: found["run"].update(epochs=4)),
-}
-
-
-def resaved_list() -> bytes:
-    stream = io.BytesIO()
-    torch.save([1, 2], stream)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("damage", BAD_CHECKPOINTS.values(), ids=BAD_CHECKPOINTS)

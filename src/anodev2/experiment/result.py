@@ -90,8 +90,10 @@ class Result:
             raise Damaged(path, f"is not the result of a run ({error})") from error
 
 
-def _check(found: dict[str, Any]) -> None:
+def _check(found: Any) -> None:
     """Raise an error that says what in the JSON of a result is of another kind, or lacking."""
+    if not isinstance(found, dict):
+        raise ValueError(f"it holds {found!r:.40}")
     for name, kinds in KINDS.items():
         if not isinstance(found.get(name), kinds):
             raise ValueError(f"its {name}: {found.get(name)!r:.40}")
