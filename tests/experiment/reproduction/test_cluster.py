@@ -1,0 +1,152 @@
+"""A Ray cluster of two nodes on this machine: what it makes, and what it does without one."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from digits import (
+    digits_run,
+    epochs_done,
+    meanwhile,
+    same_weights,
+    table,
+    wait_until,
+    what_came_out,
+)
+from PIL import Image
+
+import anodev2
+from anodev2.experiment.folder import claimed
+from anodev2.experiment.reproduction import cluster
+from anodev2.experiment.reproduction.cluster import Cluster
+from anodev2.experiment.reproduction.engine import Local, Outcome
+from anodev2.usage import UsageError
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A cluster of one node with one CPU; its processes import what this one does."""
+    utils = pytest.importorskip("ray.cluster_utils")
+    with pytest.MonkeyPatch.context() as environment:
+        source = Path(anodev2.__file__).parents[1]
+        environment.setenv("PYTHONPATH", str(source))
+        environment.setenv("ANODEV2_CACHE", str(tmp_path_factory.mktemp("cache")))
+        environment.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        found = utils.Cluster(initialize_head=True, head_node_args=NODE)
+        yield found
+        found.shutdown()
+
+
+@pytest.mark.slow
+def test_runs_whose_node_dies_go_on_elsewhere_to_the_local_engines_result(
+    nodes: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    configs = table(epochs=4)
+    second = nodes.add_node(**NODE)
+    before: dict[str, list[str]] = {}
+
+    def stop_node() -> None:
+        wait_until(lambda: all(epochs_done(tmp_path / "ray", config) for config in configs))
+        nodes.remove_node(second, allow_graceful=False)
+        before.update({c.name: epochs_done(tmp_path / "ray", c) for c in configs})
+
+    with meanwhile(stop_node):
+        outcomes = list(Cluster(nodes.address, 1).run(configs, tmp_path / "ray"))
+    told = capfd.readouterr().err.splitlines()
+    assert {outcome.config for outcome in outcomes if outcome.state == "done"} == set(configs)
+    moved = [line for line in told if line.endswith("it goes on from its last checkpoint")]
+    assert len(moved) == 1
+    assert all(" epoch " in line for line in told if line not in moved)
+    local = list(Local(1, 1).run(configs, tmp_path / "local"))
+    assert all(outcome.state == "done" for outcome in local)
+    for config in configs:
+        first = before[config.name][0]  # with the seconds it took: it was done once
+        assert epochs_done(tmp_path / "ray", config)[0] == first
+        assert sum(f"{config.name} epoch 1/4" in line for line in told) == 1
+        assert what_came_out(tmp_path / "ray", config) == what_came_out(tmp_path / "local", config)
+        assert same_weights(config, tmp_path / "ray", tmp_path / "local")
+    assert [path.name for path in (tmp_path / "ray").iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+def test_a_relative_folder_of_data_is_found_from_where_the_command_was_given(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(16):
+        path = tmp_path / "pictures" / ("train", "test")[number // 8] / "ab"[number % 2]
+        path.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (number, 100 * (number % 2), 0)).save(path / f"{number}.png")
+    monkeypatch.chdir(tmp_path)
+    config = digits_run("baseline", 1, data="pictures")
+    outcomes = list(Cluster(nodes.address, 1).run([config], Path("out")))
+    assert outcomes == [Outcome(config, "done")]
+    assert what_came_out(tmp_path / "out", config)["config"]["data"] == "pictures"  # type: ignore[index]
+
+
+@pytest.mark.slow
+def test_a_run_that_another_command_has_is_busy(nodes: Any, tmp_path: Path) -> None:
+    config = digits_run("baseline", 1)
+    folder = tmp_path / "runs" / config.name
+    with claimed(folder):
+        outcomes = list(Cluster(nodes.address, 1).run([config], tmp_path))
+    reason = f"'{folder}' is being trained by another process"
+    assert outcomes == [Outcome(config, "busy", reason)]
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_share_the_folder_is_named(
+    nodes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Elsewhere(cluster._Board):
+        def show(self) -> None:
+            pass
+
+    @contextmanager
+    def unseen(out: Path) -> Iterator[cluster._Board]:
+        yield Elsewhere(out / "on another machine")
+
+    monkeypatch.setattr(cluster, "_board", unseen)
+    node = nodes.head_node.node_ip_address
+    with pytest.raises(UsageError) as refused:
+        list(Cluster(nodes.address, 1).run([digits_run("baseline", 1)], tmp_path))
+    assert str(refused.value) == (
+        f"the node {node} does not see '{tmp_path}': expected --out to be a folder that all "
+        "nodes of the cluster share"
+    )
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_runs_too_large_for_every_node_are_refused(nodes: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as refused:
+        list(Cluster(nodes.address, 2, 0.5).run([digits_run("baseline", 1)], tmp_path))
+    assert str(refused.value).startswith(
+        "no node of the cluster has 2 CPUs and 0.5 GPUs for a run: its nodes have 1 and 0"
+    )
+
+
+def test_without_ray_one_line_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"^[^\n]*pip install 'anodev2\[cluster\]'[^\n]*$"):
+        list(Cluster(None, 1).run([digits_run("baseline", 1)], tmp_path))
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(UsageError) as refused:
+        list(Cluster("127.0.0.1:1", 1).run([digits_run("baseline", 1)], tmp_path))
+    assert str(refused.value).startswith("no Ray cluster at '127.0.0.1:1'")
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_has_at_most_one_gpu() -> None:
+    with pytest.raises(UsageError, match="gpus must be from 0 to 1, got 2"):
+        Cluster(None, 1, 2)
