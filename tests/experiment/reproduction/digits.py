@@ -52,7 +52,7 @@ def epochs_done(out: Path, config: RunConfig) -> list[str]:
 
 
 def wait_until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.02)

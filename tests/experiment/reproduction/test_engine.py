@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from anodev2.experiment.config import RunConfig
+from anodev2.experiment.folder import Busy, claimed
+from anodev2.experiment.reproduction import engine
+from anodev2.experiment.reproduction.engine import Local, Outcome, carry_out
+from anodev2.experiment.result import Result
 from digits import (
     digits_run,
     epochs_done,
@@ -21,12 +27,6 @@ from digits import (
     wait_until,
     what_came_out,
 )
-
-from anodev2.experiment.config import RunConfig
-from anodev2.experiment.folder import Busy, claimed
-from anodev2.experiment.reproduction import engine
-from anodev2.experiment.reproduction.engine import Local, Outcome, carry_out
-from anodev2.experiment.result import Result
 
 TABLE = table(epochs=3)
 

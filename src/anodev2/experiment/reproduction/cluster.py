@@ -178,7 +178,6 @@ def _board(out: Path) -> Iterator[_Board]:
 
 def _ray() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "error")
     try:
         import ray
     except ModuleNotFoundError as error:
