@@ -171,8 +171,8 @@ def reproduce(
     runs_on = find_engine(engine, processes=processes, threads=threads, address=address, gpus=gpus)
     work = Work(
         table=table,
-        models=models.split(","),
-        methods=methods.split(",") if methods else None,
+        models=listed(models),
+        methods=listed(methods) if methods else None,
         seeds=parse_numbers("seeds", seeds.split(","), int, "whole numbers as in 0,1,2"),
         data=data,
         epochs=epochs,
@@ -191,13 +191,17 @@ def report(folders: str, out: Path | None = None) -> int:
         folders: with runs/*/result.json, separated by commas; of a run in several the first counts
         out: where report.html, report.md and figures/ go; the first folder unless given
     """
+    from anodev2.experiment.failure import written_or_failed
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
     from anodev2.experiment.reproduction.timing import read_seconds
 
-    places = [Path(folder) for folder in folders.split(",")]
-    timed = next((s for s in (read_seconds(f / "timings.json") for f in places) if s), {})
-    page = publish(out or places[0], collect(places), timed)
+    places = [Path(folder) for folder in listed(folders)]
+    timed: dict[str, dict[str, float]] = {}
+    for place in reversed(places):
+        timed |= read_seconds(place / "timings.json")
+    with written_or_failed(out or places[0]):
+        page = publish(out or places[0], collect(places), timed)
     print(f"report: {page}")
     return 0
 
@@ -218,9 +222,14 @@ def figures(
     """
     from anodev2.experiment.figures.gallery import draw
 
-    for path in draw(name, out, runs=[Path(run) for run in runs.split(",") if run], method=method):
+    for path in draw(name, out, runs=[Path(run) for run in listed(runs)], method=method):
         print(path)
     return 0
+
+
+def listed(text: str) -> list[str]:
+    """What commas separate, without the blanks around it."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 COMMANDS: dict[str, Callable[..., int]] = {

@@ -5,9 +5,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from anodev2.experiment.whole_file import whole_file
+
 
 class RunFailure(RuntimeError):  # noqa: N818
     """Ends one run; its text is one line."""
+
+
+@contextmanager
+def failure_kept(path: Path) -> Iterator[None]:
+    """Leave why a run failed in a file of its folder, until it is tried again."""
+    path.unlink(missing_ok=True)
+    try:
+        yield
+    except RunFailure as failure:
+        with whole_file(path) as file:
+            file.write_text(f"{failure}\n")
+        raise
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     try:
         found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError):
+    except (OSError, ValueError, yaml.YAMLError):
         found = None
     if not isinstance(found, dict):
         raise UsageError(f"'{path.parent}' is not the folder of a run: choose another --out")

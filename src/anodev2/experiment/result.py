@@ -123,12 +123,12 @@ def describe_environment(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
         "git_revision": _git_revision(),
-        "processor": _processor(),
+        "processor": processor(),
         "threads": threads,
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     """The model of this machine's accelerator, else of its processor."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()

@@ -25,7 +25,7 @@ from anodev2.experiment.checkpoints import (
 from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
 from anodev2.experiment.data import ImageData, load_data
 from anodev2.experiment.evaluations import count_field_evaluations
-from anodev2.experiment.failure import written_or_failed
+from anodev2.experiment.failure import failure_kept, written_or_failed
 from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
 from anodev2.experiment.history import History
 from anodev2.experiment.initialization import initialize
@@ -86,7 +86,8 @@ def train_run(
             return Result.read(folder / "result.json")
         set_aside_result(folder, config)
         write_config(folder / "config.yaml", asdict(config))
-        result = _fit(config, folder, data)
+        with failure_kept(folder / "failure.txt"):
+            result = _fit(config, folder, data)
         result.write(folder / "result.json")
     return result
 

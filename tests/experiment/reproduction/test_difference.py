@@ -21,8 +21,16 @@ def test_a_single_run_on_a_side_has_no_interval() -> None:
     assert str(difference([71.5], [70.0, 71.0])) == "+1.00"
 
 
-def test_equal_runs_on_both_sides_have_an_interval_of_nothing() -> None:
-    assert str(difference([71.0, 71.0], [70.0, 70.0])) == "+1.00 ± 0.00"
+def test_runs_that_do_not_vary_have_no_interval() -> None:
+    assert str(difference([71.0, 71.0], [70.0, 70.0])) == "+1.00"
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [([71.0], ", no interval"), ([69.0, 72.0], ", within noise"), ([79.9, 80.0], "")],
+)
+def test_what_may_be_noise_is_said_to_be(of, told) -> None:
+    assert difference(of, [70.0, 70.1]).noise == told
 
 
 def test_a_difference_is_written_with_its_sign_and_two_digits() -> None:

@@ -1,11 +1,13 @@
 """What is left, and how long it takes."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.folder import write_config
+from anodev2.experiment.reproduction import timing
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.usage import UsageError
@@ -51,22 +53,33 @@ def test_durations_are_spelled_in_two_units_at_most(seconds, spelled) -> None:
     assert duration(seconds) == spelled
 
 
-def test_steps_are_timed_once_for_each_network_and_method(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def _few_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "WARM_UP", 1)
+    monkeypatch.setattr(timing, "ROUNDS", 1)
+
+
+def test_steps_are_timed_once_with_those_that_the_claims_compare(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
-    runs = [tiny_config(method="baseline", seed=seed) for seed in (0, 1)]
+    runs = [tiny_config(method="anode", seed=seed) for seed in (0, 1)]
     first = timed_steps(runs, tiny_data(), path, threads=1)
-    assert list(first["resnet4"]) == ["baseline"]
+    assert {*first["resnet4"]} == {
+        "baseline", "anode", "anodev2-1", "anodev2-1 frozen", "anodev2-2", "anodev2-2 frozen"
+    }  # fmt: skip
     assert timed_steps(runs, tiny_data(), path, threads=1) == first == read_seconds(path)
 
 
-def test_times_with_other_threads_do_not_count(tmp_path: Path) -> None:
+def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
-    timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
-    assert read_seconds(path, {"threads": 2}) == {}
-    assert read_seconds(path, {"threads": 1})["resnet4"].keys() == {"baseline"}
+    held = {"threads": 7, "model": "resnet4", "seconds": {"baseline": 9.0}}
+    path.write_text(json.dumps({"records": [held]}))
+    found = timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
+    assert found["resnet4"]["baseline"] < 9
+    assert held in json.loads(path.read_text())["records"]
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "timings.json").write_text("[1]")
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"records": [{"model": "resnet4"}]}', "\xff"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "timings.json").write_text(text, encoding="latin-1")
     with pytest.raises(UsageError, match="expected times of training steps"):
         read_seconds(tmp_path / "timings.json")

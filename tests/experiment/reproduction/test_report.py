@@ -75,12 +75,36 @@ def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
     assert "Other runs" not in titles(document)
 
 
-def test_a_table_whose_runs_another_shows_too_is_left_out() -> None:
-    runs = runs_of(baseline=[70], anode=[71], anodev2_2=[72])
-    shown = [title for title in titles(report_of(runs, {}, [])) if "[" in title]
-    assert shown == [
-        "Configuration 2, two steps [Nt_10_theta_results]",
+def test_a_table_is_shown_where_it_has_runs_of_rows_of_its_own() -> None:
+    def shown(**runs: list[float]) -> list[str]:
+        document = report_of(runs_of(baseline=[70], **runs), {}, [])
+        return [title.partition(",")[0] for title in titles(document)[1:]]
+
+    assert shown(anode=[71], anodev2_2=[72])[:2] == [
+        "Configuration 2",
         "Parameters [parameter_size]",
+    ]
+    assert shown(neural_ode=[10], anode=[71])[:2] == [
+        "Configuration 2",
+        "Ablation [ablation_study]",
+    ]
+    assert shown(anode_10=[71])[0] == "Steps and solvers"
+
+
+def test_differences_are_to_the_baseline_under_the_same_recipe() -> None:
+    runs = Collection(
+        (
+            result(accuracy=70),
+            result(accuracy=60, recipe="paper"),
+            result(method="anodev2-1", accuracy=65, recipe="paper"),
+        )
+    )
+    (section,) = (s for s in report_of(runs, {}, []).sections if s.title == "Other runs")
+    (table,) = section.parts
+    assert isinstance(table, Table)
+    assert [(row[1], row[5]) for row in table.rows] == [
+        ("baseline paper", ""),
+        ("anodev2-1 paper", "+5.00"),
     ]
 
 
@@ -131,6 +155,43 @@ def test_a_recipe_is_named_only_where_runs_differ_in_it() -> None:
     assert list(Collection((paper,)).by_key) == [("resnet4", "baseline")]
     both = Collection((paper, result()))
     assert {*both.by_key} == {("resnet4", "baseline"), ("resnet4", "baseline paper")}
+
+
+def test_a_run_copied_under_another_name_counts_once(tmp_path: Path) -> None:
+    write(tmp_path, result())
+    result().write(tmp_path / "runs" / "a copy" / "result.json")
+    assert collect([tmp_path]).accuracies("resnet4", "baseline") == pytest.approx([70])
+
+
+def test_runs_merged_under_one_name_must_have_the_same_settings_too(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / f"{n}", result(epochs=n)) for n in (2, 3))
+    with pytest.raises(UsageError, match="same settings"):
+        collect([first, second])
+
+
+def test_a_recipe_is_its_numbers_not_its_name(tmp_path: Path) -> None:
+    first = write(tmp_path / "a", replace(result(), recipe={"warmup": 1.0}))
+    second = write(tmp_path / "b", replace(result(seed=1), recipe={"warmup": 5.0}))
+    with pytest.raises(UsageError, match=r"warmup 5.0, .* 1.0: expected"):
+        collect([first, second])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": result().config | {"later": 1}},
+        {"config": result().config | {"model": "resnet18"}},
+        {"config": result().config | {"method": "anodev3"}},
+        {"data": {"name": "cifar10"}},
+    ],
+)
+def test_results_of_other_versions_are_left_out_with_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change
+) -> None:
+    write(tmp_path, result())
+    replace(result(seed=1), **change).write(tmp_path / "runs" / "other" / "result.json")
+    assert len(collect([tmp_path]).results) == 1
+    assert "is no result for a report" in capsys.readouterr().err
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:

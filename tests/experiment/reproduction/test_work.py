@@ -13,13 +13,13 @@ import pytest
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import claimed
-from anodev2.experiment.reproduction import illustration
+from anodev2.experiment.reproduction import illustration, timing
 from anodev2.experiment.reproduction import work as module
 from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
 from anodev2.experiment.reproduction.work import Work, reproduce
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
-from results import result
+from results import result, write
 
 METHODS = ["baseline", "anodev2-1"]
 
@@ -28,6 +28,12 @@ METHODS = ["baseline", "anodev2-1"]
 def _quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """One of those that need no runs is enough here; tests/experiment/figures has them all."""
     monkeypatch.setattr(illustration, "STANDING", {"coupling": "What each step reads."})
+
+
+@pytest.fixture(autouse=True)
+def _quick_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_plan.py has the real ones."""
+    monkeypatch.setattr(timing, "_time", lambda configs, *_: {c.kind: 0.5 for c in configs})
 
 
 @dataclass
@@ -98,7 +104,6 @@ def test_a_failed_run_is_told_with_its_reason_and_is_status_1(tmp_path: Path, ca
     assert reproduce(work(tmp_path, seeds=(0, 1)), Stub(fail=(1,))) == 1
     told = capsys.readouterr().out
     assert "resnet4-anodev2-1-seed1: failed, the loss is nan in epoch 1" in told
-    assert "1 to start" not in (tmp_path / "report.md").read_text()
 
 
 def test_what_another_process_has_is_waited_for_and_asked_for_again(
@@ -123,7 +128,53 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
     engine = Stub()
     with pytest.raises(UsageError, match="epochs 2, not 3"):
         reproduce(replace(work(tmp_path, seeds=(1, 0)), epochs=3), engine)
+    with pytest.raises(UsageError, match="epochs 3 for resnet4, whose finished runs here have 2"):
+        reproduce(replace(work(tmp_path, seeds=(1,)), epochs=3), engine)
     assert engine.asked == []
+
+
+def test_the_folder_of_a_comparison_keeps_its_own_report(tmp_path: Path) -> None:
+    (tmp_path / "comparison.yaml").touch()
+    with pytest.raises(UsageError, match="is the folder of `anodev2 compare`"):
+        reproduce(work(tmp_path), Stub())
+
+
+def test_the_report_is_written_from_the_results_alone(tmp_path: Path) -> None:
+    write(tmp_path, result(seed=0), result(method="anodev2-1", seed=0))
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path)])
+    assert stop.value.code == 0
+    assert "figures/curves-resnet4.png" in (tmp_path / "report.md").read_text()
+
+
+def test_a_checkpoint_that_cannot_be_drawn_costs_its_picture_alone(tmp_path: Path, capsys) -> None:
+    reproduce(work(tmp_path), Stub())
+    (tmp_path / "runs/resnet4-anodev2-1-seed0/checkpoints").mkdir()
+    (tmp_path / "runs/resnet4-anodev2-1-seed0/checkpoints/last.ckpt").write_bytes(b"no")
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path)])
+    assert stop.value.code == 0
+    assert "last.ckpt" in capsys.readouterr().err
+    assert "kernels-resnet4" not in (tmp_path / "report.md").read_text()
+
+
+def test_a_run_that_failed_is_named_in_the_report_with_its_reason(tmp_path: Path) -> None:
+    write(tmp_path, result(seed=0))
+    folder = tmp_path / "runs" / "resnet4-baseline-seed1"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("seed: 1\n")
+    (folder / "metrics.csv").write_text("epoch\n1\n")
+    (folder / "failure.txt").write_text("the loss is nan in epoch 2, step 3\n")
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path)])
+    told = "resnet4-baseline-seed1 (1 epochs so far, the loss is nan in epoch 2, step 3)"
+    assert told in (tmp_path / "report.md").read_text()
+
+
+@pytest.mark.parametrize("change", [{"models": ["resnet5"]}, {"methods": ["anode-5"]}])
+def test_cuts_of_a_table_without_runs_are_checked_too(tmp_path: Path, change) -> None:
+    with pytest.raises(UsageError, match="unknown m"):
+        reproduce(replace(work(tmp_path, table="parameters"), **change), Stub())
 
 
 def test_the_report_of_a_folder_is_the_same_bytes_when_written_again(tmp_path: Path) -> None:

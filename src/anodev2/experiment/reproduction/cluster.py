@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from anodev2.experiment.config import RunConfig
@@ -171,9 +172,7 @@ def _board(out: Path) -> Iterator[_Board]:
     try:
         yield _Board(folder)
     finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
+        rmtree(folder, ignore_errors=True)
 
 
 def _ray() -> Any:

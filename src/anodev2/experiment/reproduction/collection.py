@@ -2,42 +2,60 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged
+from anodev2.experiment.paper import NAMES
+from anodev2.experiment.recipe import Recipe
 from anodev2.experiment.result import Result
+from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 Key = tuple[str, str]
-"""A network and the label of a method on it, without the recipe where all runs have one."""
-SHARED = ("epochs", "order", "precision")
-"""Settings that runs of a network must share to stand in one table."""
+"""A network and the label of a method on it, without the recipe where its runs have one."""
+SETTINGS = ("epochs", "order", "precision")
+DATA = ("name", "train_images", "test_images", "encoding", "is_cifar10")
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Finished runs that belong into one report.
+    """Runs that belong into one report.
 
     Args:
-        results: one a run.
+        results: of finished runs.
         folders: the runs' folders, by name.
+        unfinished: what became of the others so far, by name.
     """
 
     results: tuple[Result, ...]
     folders: Mapping[str, Path] = field(default_factory=dict)
+    unfinished: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def by_key(self) -> dict[Key, list[Result]]:
         """The runs of each network and label, by seed."""
         found: dict[Key, list[Result]] = {}
         runs = [(RunConfig(**result.config), result) for result in self.results]
-        one_recipe = len({config.recipe for config, _ in runs}) == 1
         for config, result in sorted(runs, key=lambda run: run[0].seed):
-            label = config.kind if one_recipe else config.label
+            label = self.label(config.model, config.kind, config.recipe)
             found.setdefault((config.model, label), []).append(result)
+        return found
+
+    def label(self, model: str, kind: str, recipe: str) -> str:
+        """The label of a kind of method under a recipe, which is named if runs differ in it."""
+        named = recipe != "default" and len(self._recipes[model]) > 1
+        return f"{kind} {recipe}" if named else kind
+
+    @cached_property
+    def _recipes(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for result in self.results:
+            config = RunConfig(**result.config)
+            found.setdefault(config.model, set()).add(config.recipe)
         return found
 
     def folders_of(self, model: str, label: str) -> list[Path]:
@@ -54,10 +72,9 @@ class Collection:
         }
         return sorted(smallest, key=lambda model: smallest[model])
 
-    @property
-    def is_cifar10(self) -> bool:
-        """Whether the paper's figures can stand beside them."""
-        return all(result.data["is_cifar10"] for result in self.results)
+    def is_cifar10(self, model: str) -> bool:
+        """Whether the paper's figures can stand beside a network's."""
+        return all(r.data["is_cifar10"] for r in self.results if r.config["model"] == model)
 
     def accuracies(self, model: str, label: str) -> list[float]:
         """Test accuracies in per cent, one a seed; none where no such run is finished."""
@@ -67,39 +84,99 @@ class Collection:
 def collect(folders: Sequence[Path]) -> Collection:
     """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
 
-    A file that is no result is left out, with a line on standard error.
+    A file that is no result of a network here is left out, with a line on standard error.
 
     Raises:
-        ValueError: a folder without results, or runs of a network under different settings or on
-            different images.
+        ValueError: a folder without results, or runs of a network under different settings or
+            on different images.
     """
-    found: dict[str, tuple[Path, Result]] = {}
+    found: list[tuple[Path, Result]] = []
+    unfinished: dict[str, str] = {}
     for folder in folders:
-        paths = sorted(folder.glob("runs/*/result.json"))
-        if not paths:
+        before = len(found)
+        for path in sorted(folder.glob("runs/*/result.json")):
+            try:
+                found.append((path, _read(path)))
+            except Damaged as damaged:
+                print(f"anodev2: {damaged}; left out", file=sys.stderr)
+        if len(found) == before:
             raise UsageError(
                 f"'{folder}' holds no finished runs: expected a folder with runs/*/result.json"
             )
-        for path in paths:
-            try:
-                found.setdefault(path.parent.name, (path, Result.read(path)))
-            except Damaged as damaged:
-                print(f"anodev2: {damaged}; left out", file=sys.stderr)
-    _check_alike(found.values())
-    places = {name: path.parent for name, (path, _) in found.items()}
-    return Collection(tuple(result for _, result in found.values()), places)
+    _check_alike(found)
+    first: dict[str, tuple[Path, Result]] = {}
+    for path, result in found:
+        first.setdefault(RunConfig(**result.config).name, (path, result))
+    for folder in folders:
+        for path in sorted(folder.glob("runs/*/config.yaml")):
+            if path.parent.name not in first:
+                unfinished.setdefault(path.parent.name, _state(path.parent))
+    places = {name: path.parent for name, (path, _) in first.items()}
+    return Collection(tuple(result for _, result in first.values()), places, unfinished)
+
+
+def _read(path: Path) -> Result:
+    """A result that a report can be made of.
+
+    Raises:
+        Damaged: it lacks something, or is of a network or method that is not known here.
+    """
+    result = Result.read(path)
+    try:
+        config = RunConfig(**result.config)
+        find_method(config.method, config.moving)
+        known = config.model in NAMES and {*DATA} <= result.data.keys()
+        known &= {"train_loss", "test_loss", "seconds"} <= result.epochs[-1].keys()
+    except (TypeError, ValueError, IndexError) as error:
+        raise Damaged(path, f"is no result for a report ({error})") from error
+    if not known:
+        raise Damaged(path, "is no result for a report: it is of another version")
+    return result
+
+
+def _state(folder: Path) -> str:
+    """How far an unfinished run has come, and why it ended if it failed."""
+    metrics, failure = folder / "metrics.csv", folder / "failure.txt"
+    epochs = max(0, len(metrics.read_bytes().splitlines()) - 1) if metrics.exists() else 0
+    reason = f", {failure.read_text(errors='replace').strip()}" if failure.exists() else ""
+    return f"{epochs} epochs so far{reason}"
 
 
 def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
-    first: dict[str, tuple[Path, dict[str, object]]] = {}
+    first: dict[str, tuple[Path, dict[str, Any]]] = {}
+    recipes: dict[tuple[str, str], tuple[Path, dict[str, Any]]] = {}
+    usual = {f.name: f.default for f in fields(Recipe) if f.name not in ("epochs", "drops")}
     for path, result in runs:
         config = RunConfig(**result.config)
-        settings = {name: getattr(config, name) for name in SHARED}
-        settings |= {key: result.data[key] for key in ("train_images", "test_images", "encoding")}
-        other, expected = first.setdefault(config.model, (path, settings))
-        for name, value in settings.items():
-            if value != expected[name]:
+        settings = {name: getattr(config, name) for name in SETTINGS}
+        settings |= {"precision": result.precision} | {key: result.data[key] for key in DATA[1:4]}
+        _compare(path, settings, *first.setdefault(config.model, (path, settings)))
+        numbers = {name: result.recipe.get(name, value) for name, value in usual.items()}
+        key = (config.model, config.recipe)
+        _compare(path, numbers, *recipes.setdefault(key, (path, numbers)))
+
+
+def _compare(path: Path, found: dict[str, Any], other: Path, expected: dict[str, Any]) -> None:
+    for name, value in found.items():
+        if value != expected[name]:
+            raise UsageError(
+                f"'{path}' has {name.replace('_', ' ')} {value}, '{other}' {expected[name]}: "
+                "expected runs of a network under the same settings"
+            )
+
+
+def check_settings(runs: Collection, configs: Sequence[RunConfig]) -> None:
+    """Refuse runs that could not stand in one report with those that are finished.
+
+    Raises:
+        ValueError: other epochs, order or precision, with the value that the others have.
+    """
+    known = {result.config["model"]: RunConfig(**result.config) for result in runs.results}
+    for config in configs:
+        for name in SETTINGS:
+            expected = getattr(known.get(config.model, config), name)
+            if getattr(config, name) != expected:
                 raise UsageError(
-                    f"'{path}' has {name.replace('_', ' ')} {value}, '{other}' {expected[name]}: "
-                    "expected runs of a network under the same settings"
+                    f"{name} {getattr(config, name)} for {config.model}, whose finished runs here "
+                    f"have {expected}: choose another --out"
                 )

@@ -12,11 +12,19 @@ class Difference:
 
     Args:
         value: the difference.
-        half_width: half of its 95 % interval; None where a side has a single run.
+        half_width: half of its 95 % interval; None where a side has a single run, or nothing
+            varies.
     """
 
     value: float
     half_width: float | None
+
+    @property
+    def noise(self) -> str:
+        """What speaks against taking it for a difference."""
+        if self.half_width is None:
+            return ", no interval"
+        return ", within noise" if abs(self.value) <= self.half_width else ""
 
     def __str__(self) -> str:
         known = "" if self.half_width is None else f" ± {self.half_width:.2f}"
@@ -38,7 +46,7 @@ def difference(of: Sequence[float], to: Sequence[float]) -> Difference:
     parts = [variance(side) / len(side) for side in (of, to)]
     total = sum(parts)
     if total == 0:
-        return Difference(value, 0.0)
+        return Difference(value, None)
     sides = zip(parts, (of, to), strict=True)
     freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in sides)
     return Difference(value, float(t.ppf(0.975, freedom)) * sqrt(total))

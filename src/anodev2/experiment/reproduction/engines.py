@@ -1,6 +1,6 @@
 """Engines by name, with what the command line gives them."""
 
-import os
+import torch
 
 from anodev2.experiment.reproduction.engine import Engine, Local
 from anodev2.usage import UsageError, check_choice, check_count
@@ -38,6 +38,5 @@ def find_engine(
 
 
 def processors() -> int:
-    """Processors that this process may use, at most those that OMP_NUM_THREADS allows."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(allowed or 1, int(os.environ.get("OMP_NUM_THREADS") or allowed or 1))
+    """Processors that this process may use, as torch counts them."""
+    return torch.get_num_threads()

@@ -1,19 +1,23 @@
 """The pictures of a report."""
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from anodev2.experiment.figures.curves import curves_of_runs, training_curves
+from anodev2.experiment.figures.curves import FIGURES as EPOCH_FIGURES
+from anodev2.experiment.figures.curves import training_curves
 from anodev2.experiment.figures.gallery import FIGURES
 from anodev2.experiment.figures.kernels import kernels_figure, kernels_of_runs
 from anodev2.experiment.figures.picture import save
 from anodev2.experiment.paper import NAMES
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.document import Picture
+from anodev2.experiment.result import Result
 from anodev2.models import METHODS
+from anodev2.usage import UsageError
 
 CURVES = (*METHODS, "anode-5")
 """Labels whose curves are drawn, if they have runs."""
@@ -43,22 +47,24 @@ def illustrate(out: Path, runs: Collection) -> list[Picture]:
     for picture, draw in _pictures(runs):
         files = [out / f"{picture.name}.{suffix}" for suffix in ("png", "svg")]
         there = all(file.exists() for file in files)
-        if draw and not (there and picture.name in STANDING):
-            figure = draw()
+        figure = draw() if draw and not (there and picture.name in STANDING) else None
+        if figure is not None:
             for file in files:
                 save(figure, file)
-        if draw or there:
+        if figure is not None or there:
             pictures.append(picture)
     return pictures
 
 
-def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure] | None]]:
+def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure | None] | None]]:
     for model in runs.models:
         name = NAMES[model]
-        folders = [folder for label in CURVES for folder in runs.folders_of(model, label)]
-        if folders:
+        drawn = {
+            label: runs.by_key[model, label] for label in CURVES if (model, label) in runs.by_key
+        }
+        if drawn:
             curves = Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch.")
-            yield curves, partial(_curves, folders)
+            yield curves, partial(_curves, drawn)
         moving = [f for label in METHODS[3:] for f in runs.folders_of(model, label)[:1]]
         if moving:
             kernels = Picture(f"kernels-{model}", f"{name}: kernels of its first block in time.")
@@ -69,9 +75,21 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure] 
         yield Picture(name, caption), partial(FIGURES[name].figure, *argument)
 
 
-def _curves(folders: Sequence[Path]) -> Figure:
-    return training_curves(curves_of_runs(folders))
+def _curves(drawn: Mapping[str, Sequence[Result]]) -> Figure:
+    return training_curves(
+        {
+            name: {
+                label: [[float(row[name] or 0) for row in run.epochs] for run in results]
+                for label, results in drawn.items()
+            }
+            for name in EPOCH_FIGURES
+        }
+    )
 
 
-def _kernels(folders: Sequence[Path]) -> Figure:
-    return kernels_figure(kernels_of_runs(folders))
+def _kernels(folders: Sequence[Path]) -> Figure | None:
+    try:
+        return kernels_figure(kernels_of_runs(folders))
+    except UsageError as error:
+        print(f"anodev2: {error}", file=sys.stderr)
+        return None

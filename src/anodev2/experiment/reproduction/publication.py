@@ -9,6 +9,20 @@ from anodev2.experiment.reproduction.page import as_page
 from anodev2.experiment.reproduction.report import report_of
 from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.experiment.whole_file import whole_file
+from anodev2.usage import UsageError
+
+
+def check_folder(out: Path) -> None:
+    """Refuse the folder of a comparison, whose own report.md this one would replace.
+
+    Raises:
+        ValueError: it is one.
+    """
+    if (out / "comparison.yaml").exists():
+        raise UsageError(
+            f"'{out}' is the folder of `anodev2 compare`, which has a report.md of its own: choose "
+            "another --out"
+        )
 
 
 def publish(out: Path, runs: Collection, seconds: Seconds) -> Path:
@@ -21,7 +35,11 @@ def publish(out: Path, runs: Collection, seconds: Seconds) -> Path:
 
     Returns:
         The page.
+
+    Raises:
+        ValueError: the folder is that of a comparison.
     """
+    check_folder(out)
     pictures = illustrate(out / "figures", runs)
     document = report_of(runs, seconds, pictures)
     sources = {p.name: (out / "figures" / f"{p.name}.svg").read_text() for p in pictures}

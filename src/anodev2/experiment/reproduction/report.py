@@ -26,7 +26,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         pictures: those that lie beside it.
     """
     evidence = Evidence(runs, seconds)
-    tables = {name: accuracy_table(TABLES[name], runs) for name in _that_add(runs)}
+    tables = {name: accuracy_table(TABLES[name], runs) for name in _with_runs(runs)}
     others = _others(runs)
     sections = [
         Section("Claims of the paper", [[claim(evidence) for claim in CLAIMS]]),
@@ -35,7 +35,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),
-        *([Section("Runs", [_conditions(runs), run_table(runs)])] if runs.results else []),
+        *([Section("Runs", _runs(runs))] if runs.results else []),
     ]
     return Document("The paper's tables, reproduced", _summary(runs), sections)
 
@@ -75,7 +75,7 @@ def accuracy_table(table: PaperTable, runs: Collection) -> Table:
 
 def _accuracy_line(model: str, row: Row, runs: Collection) -> list[str]:
     ours = _ours(model, row.label, runs)
-    paper = PAPER[model].get(row.label) if runs.is_cifar10 else None
+    paper = PAPER[model].get(row.label) if runs.is_cifar10(model) else None
     if paper is None:
         return [*ours, "", "", "", ""]
     improved = paper.average - PAPER[model]["baseline"].average
@@ -90,36 +90,33 @@ def _accuracy_line(model: str, row: Row, runs: Collection) -> list[str]:
 
 def _ours(model: str, label: str, runs: Collection) -> list[str]:
     """The cells under `OURS`."""
-    found, baseline = runs.accuracies(model, label), runs.accuracies(model, "baseline")
-    method = str(runs.by_key[model, label][0].config["method"])
-    at_rest = runs.accuracies(model, find_method(method).at_rest or "")
+    config = RunConfig(**runs.by_key[model, label][0].config)
+    others = ("baseline", find_method(config.method).at_rest or "")
+    labels = [runs.label(model, kind, config.recipe) for kind in others]
+    found = runs.accuracies(model, label)
+    baseline, at_rest = (runs.accuracies(model, other) for other in labels)
     return [
         NAMES[model],
         label,
         str(len(found)),
         f"{min(found):.2f} / {max(found):.2f}",
         f"{mean(found):.2f}",
-        str(difference(found, baseline)) if baseline and label != "baseline" else "",
+        str(difference(found, baseline)) if baseline and label != labels[0] else "",
         str(difference(found, at_rest)) if at_rest else "",
     ]
 
 
-def _that_add(runs: Collection) -> list[str]:
-    """The tables with runs that no other table shows more of."""
-    labels = {label for _, label in runs.by_key}
-    shown = {
-        name: {row.label for row in table.rows} & labels
-        for name, table in TABLES.items()
-        if table.trains
-    }
-    names = list(shown)
-    return [
-        name
-        for name in names
-        if shown[name]
-        and not any(shown[name] < shown[other] for other in names)
-        and not any(shown[name] == shown[other] for other in names[: names.index(name)])
-    ]
+def _with_runs(runs: Collection) -> list[str]:
+    """The tables with runs of a row that no table before them has."""
+    labels = {label for _, label in runs.by_key} - {"baseline"}
+    names: list[str] = []
+    seen: set[str] = set()
+    for name, table in TABLES.items():
+        rows = {row.label for row in table.rows}
+        if table.trains and (rows - seen) & labels:
+            names.append(name)
+        seen |= rows if table.trains else set()
+    return names
 
 
 def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
@@ -216,6 +213,13 @@ def run_table(runs: Collection) -> Table:
     return Table(columns, lines)
 
 
+def _runs(runs: Collection) -> list[str | Table]:
+    """Every run, and what is in no table since it is not finished."""
+    told = "; ".join(f"{name} ({state})" for name, state in runs.unfinished.items())
+    missing = [f"Not finished, and in no table: {told}."] if told else []
+    return [*missing, _conditions(runs), run_table(runs)]
+
+
 def _conditions(runs: Collection) -> str:
     """Versions of what the runs ran with, each with all values that it had."""
     known = [
@@ -235,15 +239,15 @@ def _summary(runs: Collection) -> str:
     trained = ", ".join(
         f"{NAMES[m]} {epochs[m]} epochs (the paper {PAPER_RECIPES[m].epochs})" for m in runs.models
     )
-    data = runs.results[0].data
     seeds = sorted({c.seed for c in settings})
+    names = " and ".join(sorted({str(r.data["name"]) for r in runs.results}))
     said = [
-        f"{len(settings)} runs on {data['name']}: {trained}; seeds {', '.join(map(str, seeds))}.",
+        f"{len(settings)} runs on {names}: {trained}; seeds {', '.join(map(str, seeds))}.",
         "Accuracies are on the test images after the last epoch, in per cent; no epoch is selected "
         "by them. Differences of averages are given with their 95 % interval (Welch) where both "
         "sides have two runs or more.",
     ]
-    if data["is_cifar10"] and data["encoding"] == "JPEG":
+    if any(r.data["is_cifar10"] and r.data["encoding"] == "JPEG" for r in runs.results):
         said.append(
             "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
             "with the paper's accuracies only with that in mind."

@@ -92,10 +92,11 @@ def rows_of(table: str, methods: Sequence[str] | None) -> list[Row]:
     """
     check_choice("table", table, [*TABLES, "all"])
     chosen = TABLES.values() if table == "all" else [TABLES[table]]
-    rows = list(dict.fromkeys(row for t in chosen if t.trains for row in t.rows))
+    known = dict.fromkeys(row.method for t in chosen for row in t.rows)
     for method in methods or ():
         find_method(method)
-        check_choice(f"method of the table {table}", method, dict.fromkeys(r.method for r in rows))
+        check_choice(f"method of the table {table}", method, known)
+    rows = dict.fromkeys(row for t in chosen if t.trains for row in t.rows)
     return [row for row in rows if methods is None or row.method in methods]
 
 

@@ -6,6 +6,7 @@ slows each of them.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -17,7 +18,9 @@ from torch.nn.functional import cross_entropy
 from anodev2.experiment.config import RunConfig, fast_precision
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.result import processor
 from anodev2.experiment.run import network
+from anodev2.experiment.spelling import DEFAULT
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 
@@ -34,47 +37,91 @@ def timed_steps(
 ) -> Seconds:
     """Seconds of a training step of each network and kind, kept in a file.
 
+    With those asked for, the kinds that the paper's claims about cost compare are timed. Where
+    one of a network is missing, all of the network are timed again, in turns.
+
     Args:
         configs: runs; those of one network and kind are timed once.
         data: the images; only their shape and classes matter.
-        path: the JSON file that keeps them; what it holds for the same conditions, threads and
-            recipe, is not timed again, and what it holds for others is dropped.
+        path: the JSON file that keeps them, a record for each network and set of conditions.
         threads: of the processor.
 
     Raises:
         ValueError: the file is not one of these.
     """
-    conditions = {"threads": threads, "recipes": sorted({config.recipe for config in configs})}
-    found = read_seconds(path, conditions) if configs else {}
-    todo = {(c.model, c.kind): c for c in configs if c.kind not in found.get(c.model, {})}
-    for model in dict.fromkeys(model for model, _ in todo):
-        mine = [config for (m, _), config in todo.items() if m == model]
-        found.setdefault(model, {}).update(_time(mine, data, threads))
-        with whole_file(path) as file:
-            file.write_text(json.dumps({**conditions, "seconds": found}, indent=2) + "\n")
+    found: Seconds = {}
+    for model in dict.fromkeys(config.model for config in configs):
+        wanted = {config.kind: config for config in configs if config.model == model}
+        first = next(iter(wanted.values()))
+        conditions = _conditions(first, threads)
+        held = next((r for r in _records(path) if _fits(r, conditions)), None)
+        if held is None or not wanted.keys() <= held["seconds"].keys():
+            compared = {config.kind: config for config in _compared(first)}
+            seconds = _time([*(compared | wanted).values()], data, threads)
+            others = [r for r in _records(path) if not _fits(r, conditions)]
+            held = {**conditions, "seconds": seconds}
+            with whole_file(path) as file:
+                file.write_text(json.dumps({"records": [*others, held]}, indent=2) + "\n")
+        found[model] = held["seconds"]
     return found
 
 
-def read_seconds(path: Path, conditions: Mapping[str, Any] | None = None) -> Seconds:
-    """What the file holds, nothing where it is missing or for other conditions.
+def read_seconds(path: Path) -> Seconds:
+    """The latest times of each network in the file, none where it is missing.
 
     Raises:
         ValueError: the file is not one of these.
     """
+    return {record["model"]: record["seconds"] for record in _records(path)}
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        held = json.loads(path.read_text())
-        seconds: Seconds = {
-            str(model): {str(label): float(s) for label, s in by_label.items()}
-            for model, by_label in held["seconds"].items()
-        }
+        records = [dict(record) for record in json.loads(path.read_text())["records"]]
+        for record in records:
+            str(record["model"]), {str(k): float(v) for k, v in record["seconds"].items()}
     except FileNotFoundError:
-        return {}
+        return []
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"'{path}' cannot be read: expected times of training steps; move it away"
         ) from error
-    same = conditions is None or all(held.get(key) == v for key, v in conditions.items())
-    return seconds if same else {}
+    return records
+
+
+def _conditions(config: RunConfig, threads: int) -> dict[str, Any]:
+    """What times depend on, apart from the method."""
+    return {
+        "model": config.model,
+        "order": config.order,
+        "recipe": config.recipe,
+        "precision": _precision(config),
+        "threads": threads,
+        "processor": processor(),
+    }
+
+
+def _fits(record: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
+    return all(record.get(key) == value for key, value in conditions.items())
+
+
+def _compared(config: RunConfig) -> list[RunConfig]:
+    """The baseline, and both configurations with their weights moving and frozen."""
+    evolution, memory, regularization = DEFAULT
+    plain = replace(config, memory=memory, regularization=regularization, p_rate=1.0)
+    return [
+        replace(plain, method=method, evolution=q)
+        for method, ways in {
+            "baseline": (evolution,),
+            "anodev2-1": (evolution, "frozen"),
+            "anodev2-2": (evolution, "frozen"),
+        }.items()
+        for q in ways
+    ]
+
+
+def _precision(config: RunConfig) -> str:
+    return fast_precision() if config.precision == "auto" else config.precision
 
 
 def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[str, float]:
@@ -98,7 +145,7 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
 def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:
     """One training step of the configured network on random images."""
     recipe = recipe_for(config.model, config.epochs, config.recipe)
-    precision = fast_precision() if config.precision == "auto" else config.precision
+    precision = _precision(config)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = network(config, data).to(device)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -1,23 +1,25 @@
 """From a table's name to its report: plan, run what is left, write."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, sleep
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
-from anodev2.experiment.folder import run_state
+from anodev2.experiment.failure import written_or_failed
+from anodev2.experiment.folder import Busy, claimed, run_state
 from anodev2.experiment.images import ImageData
-from anodev2.experiment.reproduction.claim import CONFIGURATIONS
-from anodev2.experiment.reproduction.collection import Collection, collect
+from anodev2.experiment.reproduction.collection import Collection, check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
-from anodev2.experiment.reproduction.publication import publish
+from anodev2.experiment.reproduction.publication import check_folder, publish
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.experiment.result import Result
 from anodev2.experiment.run import check_fit
+from anodev2.models import MODELS
+from anodev2.usage import check_choice
 
 POLL = 10.0
 """Seconds between looks at runs that another process has."""
@@ -53,6 +55,8 @@ class Work:
         Raises:
             ValueError: something in one that is not valid.
         """
+        for model in self.models:
+            check_choice("model", model, MODELS)
         return runs_of(
             rows_of(self.table, self.methods),
             self.models,
@@ -75,31 +79,36 @@ def reproduce(work: Work, engine: Engine) -> int:
         ValueError: bad input, or a folder whose runs have another configuration; found before
             anything is trained.
     """
+    check_folder(work.out)
     configs = work.configs()
     for config in configs:
         run_state(work.out, config)
-    failed = []
-    if configs:
-        data = load_data(work.data)
-        for config in configs:
-            check_fit(data, config)
-        plan = _plan(work.out, configs, data, engine)
-        print(plan, flush=True)
-        failed = [o for o in _carry_out(plan, engine, work.out) if o.state == "failed"]
-    done = any(work.out.glob("runs/*/result.json"))
-    runs = collect([work.out]) if done else Collection(())
-    page = publish(work.out, runs, read_seconds(work.out / "timings.json"))
+    check_settings(_collection(work.out), configs)
+    failed = False
+    with written_or_failed(work.out):
+        if configs:
+            data = load_data(work.data)
+            for config in configs:
+                check_fit(data, config)
+            plan = _plan(work.out, configs, data, engine)
+            print(plan, flush=True)
+            failed = any(o.state == "failed" for o in _carry_out(plan, engine, work.out))
+        page = publish(work.out, _collection(work.out), read_seconds(work.out / "timings.json"))
     print(f"report: {page}")
     return 1 if failed else 0
 
 
+def _collection(out: Path) -> Collection:
+    """The finished runs in the folder, of which there may be none."""
+    return collect([out]) if any(out.glob("runs/*/result.json")) else Collection(())
+
+
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
     runs = {config: epochs_left(out, config) for config in configs}
-    todo = [config for config, left in runs.items() if left]
-    # With frozen weights beside, times tell what the evolution costs.
-    timed = todo + [replace(c, evolution="frozen") for c in todo if c.kind in CONFIGURATIONS]
-    if todo:
-        print(f"timing a step of {len({(c.model, c.kind) for c in timed})} networks", flush=True)
+    models = {config.model for config, left in runs.items() if left}
+    timed = [config for config in configs if config.model in models]
+    if timed:
+        print(f"timing training steps of {', '.join(sorted(models))}", flush=True)
     seconds = timed_steps(timed, data, out / "timings.json", threads=engine.threads)
     steps = {config.model: steps_of(config, data) for config in configs}
     return Plan(runs, seconds, steps, engine.side_by_side)
@@ -124,8 +133,18 @@ def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
         if todo:
             names = ", ".join(config.name for config in todo[:3])
             print(f"waiting for {len(todo)} runs of another process: {names}", flush=True)
+        while todo and not any(_is_free(out, config) for config in todo):
             sleep(POLL)
     return outcomes
+
+
+def _is_free(out: Path, config: RunConfig) -> bool:
+    """Whether no process trains the run at the moment."""
+    try:
+        with claimed(out / "runs" / config.name):
+            return True
+    except Busy:
+        return False
 
 
 def _told(outcome: Outcome, out: Path) -> str:
