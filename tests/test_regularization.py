@@ -7,6 +7,7 @@ from io import BytesIO
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, configuration_1, configuration_2
@@ -248,6 +249,7 @@ def test_training_minimizes_loss_and_regularization_and_logs_the_loss_alone(monk
     data, logged = tiny_data(), {}
     model = build_model("resnet4", moving=Moving(regularize=ALL), num_classes=3)
     task = Classification(model, data, recipe_for("resnet4", 1), 0)
+    task.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     monkeypatch.setattr(task, "log", lambda name, value, **_: logged.setdefault(name, value))
     minimized = task.training_step((data.train.images[:8].float() / 255, data.train.labels[:8]), 0)
     (block,) = task.blocks

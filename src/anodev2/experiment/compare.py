@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,11 +88,12 @@ def _claim(out: Path, config: RunConfig) -> None:
     shared = {k: v for k, v in asdict(config).items() if k not in own}
     path = out / "comparison.yaml"
     if path.exists():
-        found = read_config(path)
+        usual = {f.name: f.default for f in fields(config)}  # what older folders do not say
+        found = {**usual, **read_config(path)}
         for key, value in shared.items():
-            if found.get(key) != value:
+            if found[key] != value:
                 raise UsageError(
-                    f"'{out}' holds a comparison with {key} {found.get(key)!r}, not {value!r}: "
+                    f"'{out}' holds a comparison with {key} {found[key]!r}, not {value!r}: "
                     "choose another --out"
                 )
         return

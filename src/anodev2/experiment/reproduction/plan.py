@@ -48,13 +48,13 @@ class Plan:
         kinds: dict[tuple[str, str], list[RunConfig]] = {}
         for config in self.runs:
             kinds.setdefault((config.model, config.kind), []).append(config)
-        lines = [f"{'network':10}{'method':28}{'runs':>5}{'done':>6}{'s / step':>10}{'left':>10}"]
+        lines = [f"{'network':10}{'method':28}{'runs':>5}{'done':>6}{'s / step':>10}{'left':>12}"]
         for (model, label), configs in kinds.items():
             done = sum(not self.runs[config] for config in configs)
             left = self.time_left(configs)
             step = f"{self.seconds[model][label]:.3f}" if left else ""
             spelled = duration(left) if left else ""
-            lines.append(f"{model:10}{label:28}{len(configs):>5}{done:>6}{step:>10}{spelled:>10}")
+            lines.append(f"{model:10}{label:28}{len(configs):>5}{done:>6}{step:>10}{spelled:>12}")
         todo = self.todo
         started = sum(0 < self.runs[c] < c.epochs for c in todo)
         total = self.time_left(todo) / max(1, min(self.side_by_side, len(todo)))
