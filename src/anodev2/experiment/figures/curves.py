@@ -25,6 +25,8 @@ CLOSE = 6
 FIGURES = ("test_accuracy", "train_loss", "test_loss")
 """The figures of an epoch that are drawn."""
 
+INSIDE = 7
+"""How many methods' names have room beside their curves."""
 SPAN = 8
 """How many times the least loss the most is where a logarithmic scale begins to help."""
 TICKS = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 2, 5)]
@@ -131,7 +133,15 @@ def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
     best = max(value for runs in percent.values() for run in runs for value in run)
     close.set_ylim(best - CLOSE, best + 0.5)
     whole.set_ylabel("test accuracy (%)")
-    close.legend(title="method (after the last epoch)", fontsize=8, title_fontsize=8)
+    title = "method (after the last epoch)"
+    if len(accuracies) <= INSIDE:
+        close.legend(title=title, fontsize=8, title_fontsize=8)
+        return
+    figure = close.get_figure(root=True)
+    assert figure is not None
+    figure.set_figwidth(figure.get_figwidth() + 4)
+    names = close.get_legend_handles_labels()
+    figure.legend(*names, title=title, fontsize=8, title_fontsize=8, loc="outside right center")
 
 
 def _draw_curves(axes: "Axes", curves: Curves) -> None:
