@@ -26,7 +26,7 @@ from anodev2.usage import UsageError
 
 WARM_UP = 6
 """The first steps of a process pay for page faults."""
-ROUNDS, LEAST, BUDGET = 15, 3, 60.0
+ROUNDS, LEAST, BUDGET = 9, 3, 60.0
 """Turns that each network gets, fewer, but at least so many, after that many seconds."""
 Seconds = dict[str, dict[str, float]]
 """Of a training step, by network and kind."""
