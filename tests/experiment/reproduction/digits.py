@@ -69,7 +69,7 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
         except BaseException as error:
             raised.append(error)
 
-    thread = threading.Thread(target=act)
+    thread = threading.Thread(target=act, daemon=True)
     thread.start()
     yield
     thread.join()

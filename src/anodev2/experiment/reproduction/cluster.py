@@ -176,7 +176,9 @@ def _board(out: Path) -> Iterator[_Board]:
 
 
 def _ray() -> Any:
+    """Ray, which counts no usage and keeps its remarks on nodes off standard output."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # read when it is imported
     try:
         import ray
     except ModuleNotFoundError as error:
