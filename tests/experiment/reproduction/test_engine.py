@@ -188,6 +188,23 @@ def test_ctrl_c_ends_all_processes_at_once_without_a_word(
 
 
 @pytest.mark.slow
+def test_ctrl_c_is_for_the_engine_and_not_for_its_processes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config = digits_run("baseline", 1)
+
+    def interrupt() -> None:
+        wait_until(lambda: pid_of(config))
+        time.sleep(1)
+        os.kill(pid_of(config) or 0, signal.SIGINT)
+
+    with meanwhile(interrupt):
+        outcomes = list(Local(1, 1).run([config], tmp_path))
+    assert outcomes == [Outcome(config, "done")]
+    assert all(" epoch " in line for line in capfd.readouterr().err.splitlines())
+
+
+@pytest.mark.slow
 def test_runs_side_by_side_tell_their_epochs_in_lines_on_a_terminal_too(
     interrupted: tuple[Path, Stopped],
 ) -> None:
