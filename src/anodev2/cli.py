@@ -62,7 +62,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         status = _complain(missing, 2)
     except KeyboardInterrupt as interruption:
         again = "--resume" if command == "train" else "the same command"
-        after = f"; {again} goes on after the last finished epoch" if interruption.args else ""
+        after = (
+            f"; {again} goes on after the last finished epoch"
+            if interruption.args or command == "reproduce"
+            else ""
+        )
         status = _complain(f"interrupted{after}", 130)
     sys.stdout.flush()
     sys.exit(status)

@@ -201,8 +201,7 @@ def report(folders: str, out: Path | None = None) -> int:
     for place in reversed(places):
         timed |= read_seconds(place / "timings.json")
     with written_or_failed(out or places[0]):
-        page = publish(out or places[0], collect(places), timed)
-    print(f"report: {page}")
+        publish(out or places[0], collect(places), timed)
     return 0
 
 

@@ -58,6 +58,14 @@ def test_the_motion_is_judged_against_anode_at_equal_steps(method, runs, verdict
     assert judged(claim.above_rest, runs, method).verdict == verdict
 
 
+def test_a_difference_within_its_interval_is_undecided() -> None:
+    found = judged(claim.above_rest, runs_of(anode_5=[70, 71], anodev2_1=[70.2, 71]), "anodev2-1")
+    assert found.verdict == MISSING
+    assert found.evidence.startswith("Undecided, ResNet-4 +0.10 ± ")
+    sure = judged(claim.above_rest, runs_of(anode_5=[70, 70.1], anodev2_1=[73, 73.1]), "anodev2-1")
+    assert sure.verdict == HOLDS
+
+
 @pytest.mark.parametrize(("accuracy", "verdict"), [(64.9, HOLDS), (65.1, FAILS)])
 def test_far_below_is_more_than_five_points(accuracy, verdict) -> None:
     runs = runs_of(baseline=[70], neural_ode=[accuracy])

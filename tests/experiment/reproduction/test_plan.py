@@ -10,7 +10,6 @@ from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction import timing
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
-from anodev2.usage import UsageError
 from results import result, write
 from tiny import tiny_config, tiny_data
 
@@ -79,7 +78,13 @@ def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[1]", "{}", '{"records": [{"model": "resnet4"}]}', "\xff"])
-def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "timings.json").write_text(text, encoding="latin-1")
-    with pytest.raises(UsageError, match="expected times of training steps"):
-        read_seconds(tmp_path / "timings.json")
+def test_a_damaged_file_is_set_aside_by_who_times_and_left_out_by_who_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    path = tmp_path / "timings.json"
+    path.write_text(text, encoding="latin-1")
+    assert read_seconds(path) == {}
+    assert "does not hold times of training steps; left out" in capsys.readouterr().err
+    timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
+    assert (tmp_path / "timings.json.unreadable").read_text(encoding="latin-1") == text
+    assert "baseline" in read_seconds(path)["resnet4"]

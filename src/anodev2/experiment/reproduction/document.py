@@ -72,3 +72,13 @@ class Document:
     title: str
     summary: str
     sections: Sequence[Section]
+
+    def without_pictures(self) -> "Document":
+        """What can be read on a terminal."""
+        sections = [
+            Section(
+                section.title, [part for part in section.parts if not isinstance(part, Picture)]
+            )
+            for section in self.sections
+        ]
+        return Document(self.title, self.summary, [s for s in sections if s.parts])

@@ -1,5 +1,6 @@
 """A report as files: report.html, report.md, figures/."""
 
+import sys
 from pathlib import Path
 
 from anodev2.experiment.reproduction.collection import Collection
@@ -25,21 +26,35 @@ def check_folder(out: Path) -> None:
         )
 
 
-def publish(out: Path, runs: Collection, seconds: Seconds) -> Path:
-    """Draw the pictures and write the report, from finished runs alone.
+def make_folder(out: Path) -> None:
+    """Make the folder of a report, if it is not there.
+
+    Raises:
+        ValueError: it cannot be made.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to '{out}' ({error.strerror}): expected --out to be a folder, or a "
+            "place for one"
+        ) from error
+
+
+def publish(out: Path, runs: Collection, seconds: Seconds) -> None:
+    """Draw the pictures, write the report and print it, from finished runs alone.
 
     Args:
         out: folder of the report.
         runs: what it is about.
         seconds: of training steps.
 
-    Returns:
-        The page.
-
     Raises:
         ValueError: the folder is that of a comparison.
     """
     check_folder(out)
+    make_folder(out)
+    print("drawing pictures", file=sys.stderr, flush=True)
     pictures = illustrate(out / "figures", runs)
     document = report_of(runs, seconds, pictures)
     sources = {p.name: (out / "figures" / f"{p.name}.svg").read_text() for p in pictures}
@@ -47,4 +62,4 @@ def publish(out: Path, runs: Collection, seconds: Seconds) -> Path:
     for name, text in pages.items():
         with whole_file(out / name) as file:
             file.write_text(text)
-    return out / "report.html"
+    print(f"{as_markdown(document.without_pictures())}\nreport: {out / 'report.html'}")

@@ -5,6 +5,7 @@ slows each of them.
 """
 
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.config import RunConfig, fast_precision
+from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import processor
@@ -46,9 +48,15 @@ def timed_steps(
         path: the JSON file that keeps them, a record for each network and set of conditions.
         threads: of the processor.
 
+    A file that is not one of these is set aside.
+
     Raises:
-        ValueError: the file is not one of these.
+        ValueError: the file cannot be read at all.
     """
+    try:
+        _records(path)
+    except Damaged as damaged:
+        set_aside(damaged)
     found: Seconds = {}
     for model in dict.fromkeys(config.model for config in configs):
         wanted = {config.kind: config for config in configs if config.model == model}
@@ -69,10 +77,16 @@ def timed_steps(
 def read_seconds(path: Path) -> Seconds:
     """The latest times of each network in the file, none where it is missing.
 
+    A file that is not one of these is left out, with a line on standard error.
+
     Raises:
-        ValueError: the file is not one of these.
+        ValueError: the file cannot be read at all.
     """
-    return {record["model"]: record["seconds"] for record in _records(path)}
+    try:
+        return {record["model"]: record["seconds"] for record in _records(path)}
+    except Damaged as damaged:
+        print(f"anodev2: {damaged}; left out", file=sys.stderr)
+        return {}
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -82,10 +96,10 @@ def _records(path: Path) -> list[dict[str, Any]]:
             str(record["model"]), {str(k): float(v) for k, v in record["seconds"].items()}
     except FileNotFoundError:
         return []
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"'{path}' cannot be read: expected times of training steps; move it away"
-        ) from error
+    except OSError as error:
+        raise UsageError(f"cannot read '{path}': {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(path, "does not hold times of training steps") from error
     return records
 
 

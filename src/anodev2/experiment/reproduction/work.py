@@ -13,7 +13,7 @@ from anodev2.experiment.images import ImageData
 from anodev2.experiment.reproduction.collection import Collection, check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
-from anodev2.experiment.reproduction.publication import check_folder, publish
+from anodev2.experiment.reproduction.publication import check_folder, make_folder, publish
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.experiment.result import Result
@@ -90,11 +90,11 @@ def reproduce(work: Work, engine: Engine) -> int:
             data = load_data(work.data)
             for config in configs:
                 check_fit(data, config)
+            make_folder(work.out)
             plan = _plan(work.out, configs, data, engine)
             print(plan, flush=True)
             failed = any(o.state == "failed" for o in _carry_out(plan, engine, work.out))
-        page = publish(work.out, _collection(work.out), read_seconds(work.out / "timings.json"))
-    print(f"report: {page}")
+        publish(work.out, _collection(work.out), read_seconds(work.out / "timings.json"))
     return 1 if failed else 0
 
 
