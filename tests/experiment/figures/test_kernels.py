@@ -96,7 +96,7 @@ def test_coefficients_are_written_beside_the_kernels() -> None:
     written = [t.get_text() for a in kernels_figure({"net": paths}).axes for t in a.texts]
     for k in range(2):
         y, x = paths.coefficients["d"][k].tolist()
-        assert written[k].startswith(f"d  {y:+.3f},  {x:+.3f}\nv ".replace("-", "−"))
+        assert written[k].startswith(f"d  {y:+.3g},  {x:+.3g}\nv ".replace("-", "−"))
 
 
 def test_three_networks_are_three_groups_under_their_names(tmp_path: Path) -> None:

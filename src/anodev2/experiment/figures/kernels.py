@@ -179,7 +179,7 @@ def _draw_group(figure: "SubFigure", name: str, paths: KernelPaths, columns: int
     for shown, part in ((image, grid[:, : len(paths.times)]), (difference, grid[:, -2:-1])):
         bar = figure.colorbar(shown, ax=part, location="bottom", aspect=40 * part.shape[1] / 6)
         bar.ax.tick_params(labelsize=7)
-        bar.ax.locator_params(nbins=3 if part.shape[1] == 1 else 7)
+    bar.set_ticks([-most, most], labels=[f"{-most:.2g}".replace("-", "−"), f"{most:.2g}"])
 
 
 def _times(block: CoupledODE) -> tuple[float, ...]:
@@ -209,9 +209,9 @@ def _written(coefficients: Mapping[str, Tensor], kernel: int) -> str:
     for name, values in coefficients.items():
         numbers = values[kernel].tolist()
         if len(numbers) > 2:
-            lines.append(f"{name}  {min(numbers):+.3f} to {max(numbers):+.3f}")
+            lines.append(f"{name}  {min(numbers):+.3g} to {max(numbers):+.3g}")
         else:
-            lines.append(f"{name}  " + ",  ".join(f"{number:+.3f}" for number in numbers))
+            lines.append(f"{name}  " + ",  ".join(f"{number:+.3g}" for number in numbers))
     return "\n".join(lines).replace("-", "−")
 
 
