@@ -138,6 +138,8 @@ def main(folder: Path) -> dict[str, Any]:
             if kills:
                 continue
             train(out)
+        elif not kills[0].file:  # it came too late: the machine is faster now
+            kills[0] = replace(kills[0], after=kills[0].after / 2)
         differing += differences(out, folder / "through")
         runs += 1
     return {"kills": happened, "differing": differing, "runs": runs - 1, "left": left}

@@ -122,6 +122,11 @@ if __name__ == "__main__":
 """
 
 
+def heed_interrupts() -> None:
+    """As a terminal's job does; a shell's background job, and so its tests, ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def stop(out: Path, runs: int, how: signal.Signals) -> Stopped:
     """Ctrl-C goes to all processes of the terminal, anything else to the engine's alone."""
     script = out / "command.py"
@@ -131,6 +136,7 @@ def stop(out: Path, runs: int, how: signal.Signals) -> Stopped:
         [sys.executable, str(script), str(out), str(runs)],
         stderr=theirs,
         start_new_session=True,
+        preexec_fn=heed_interrupts,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
     os.close(theirs)
