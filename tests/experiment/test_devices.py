@@ -22,6 +22,7 @@ from anodev2.experiment.data import load_data
 from anodev2.experiment.images import ImageData
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.run import network
+from terminal import heed_interrupts
 
 EPOCHS = 3
 CONFIG = run_config(
@@ -48,7 +49,7 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=heed_interrupts,
     )
 
 

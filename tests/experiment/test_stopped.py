@@ -13,6 +13,7 @@ import torch
 from anodev2.experiment.checkpoints import read_checkpoint
 from anodev2.experiment.folder import LOCK, claimed, run_state
 from anodev2.experiment.whole_file import UNFINISHED
+from terminal import heed_interrupts
 from tiny import tiny_config
 
 RUN = Path("runs/resnet4-anodev2-2-seed0")
@@ -21,11 +22,6 @@ RUN = Path("runs/resnet4-anodev2-2-seed0")
 def command(out: Path, *more: str) -> list[str]:
     options = ["--method", "anodev2-2", "--epochs", "5", "--out", str(out), *more]
     return [sys.executable, "-m", "anodev2.cli", "train", *options]
-
-
-def heed_interrupts() -> None:
-    """As a terminal's job does; a shell's background job, and so its tests, ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop_in_third_epoch(out: Path, how: signal.Signals) -> tuple[int, str]:

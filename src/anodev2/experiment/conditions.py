@@ -5,12 +5,10 @@ from pathlib import Path
 from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.batches import Batches
-from anodev2.experiment.checkpoints import load_weights
-from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
-from anodev2.experiment.folder import read_config
+from anodev2.experiment.figures.runs import configuration, trained_network
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import check_fit, network
+from anodev2.experiment.run import check_fit
 from anodev2.stationarity import as_table, stationarity
 from anodev2.usage import UsageError, check_count
 
@@ -30,21 +28,9 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
         ValueError: no run in the folder, or one without ODE blocks.
     """
     check_count("images", images)
-    checkpoint = run / "checkpoints" / "last.ckpt"
-    if not checkpoint.exists():
-        raise UsageError(
-            f"'{run}' holds no checkpoint of a run: expected a folder such as "
-            "out/runs/resnet4-anodev2-1-seed0 after its first epoch"
-        )
-    found = read_config(run / "config.yaml")
-    try:
-        config = RunConfig(**found)
-    except TypeError as error:
-        raise UsageError(f"'{run / 'config.yaml'}' is not the configuration of a run") from error
+    config, model = configuration(run), trained_network(run)
     source = load_data(data or config.data)
     check_fit(source, config)
-    model = network(config, source)
-    load_weights(model, checkpoint)
     recipe = recipe_for(config.model, config.epochs, config.recipe)
     batches = Batches(
         source.train,

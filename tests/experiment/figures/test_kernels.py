@@ -139,7 +139,7 @@ def test_weights_at_rest_are_refused(tmp_path: Path, changes: dict[str, str]) ->
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     folder = with_checkpoint(written_run(tmp_path, [0.5]), moved_network(model="resnet10"))
-    with pytest.raises(UsageError, match="is not of the network") as caught:
+    with pytest.raises(UsageError, match="is a checkpoint of another network") as caught:
         kernels_of_run(folder)
     assert "\n" not in str(caught.value)
 

@@ -27,6 +27,7 @@ from digits import (
     wait_until,
     what_came_out,
 )
+from terminal import heed_interrupts
 
 TABLE = table(epochs=3)
 
@@ -120,11 +121,6 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         sys.exit(130)
 """
-
-
-def heed_interrupts() -> None:
-    """As a terminal's job does; a shell's background job, and so its tests, ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def stop(out: Path, runs: int, how: signal.Signals) -> Stopped:

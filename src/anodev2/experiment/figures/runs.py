@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.checkpoints import load_weights, model_weights
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import read_config
 from anodev2.experiment.result import Result
@@ -109,10 +109,10 @@ def trained_network(folder: Path) -> nn.Module:
                 num_classes=[shape for shape in shapes if len(shape) == 2][-1][0],
                 in_channels=next(shape for shape in shapes if len(shape) == 4)[1],
             )
-        model.load_state_dict(weights)
-    except (IndexError, StopIteration, RuntimeError) as error:
+    except (IndexError, StopIteration) as error:
         raise UsageError(
             f"'{checkpoint}' is not of the network in '{folder / 'config.yaml'}': expected the "
             f"weights of {config.model} with {config.label}"
         ) from error
+    load_weights(model, checkpoint)
     return model
