@@ -137,6 +137,21 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_epoch_and_step(
     assert all(t.isfinite().all() for t in weights(tmp_path).values())
 
 
+def test_why_a_run_failed_stays_in_its_folder_until_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Classification, batch: Batch, index: int) -> torch.Tensor:
+        raise RunFailure("the loss is nan in epoch 1, step 1")
+
+    with monkeypatch.context() as patch, pytest.raises(RunFailure):
+        patch.setattr(Classification, "training_step", failing)
+        train_run(tiny_config(), tmp_path, resume=False, data=tiny_data())
+    reason = tmp_path / FOLDER / "failure.txt"
+    assert reason.read_text() == "the loss is nan in epoch 1, step 1\n"
+    train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
+    assert not reason.exists()
+
+
 def test_a_folder_that_holds_a_run_is_not_trained_over(finished: Path) -> None:
     before = (finished / FOLDER / "result.json").read_bytes()
     with pytest.raises(UsageError, match="holds a finished run: choose another --out"):
