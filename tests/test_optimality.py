@@ -229,10 +229,14 @@ def network() -> nn.Sequential:
     return nn.Sequential(*(moving(block) for block in blocks), nn.ReLU(inplace=True))
 
 
-def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay():
+@pytest.mark.parametrize("p_decay", [None, 0.0, 0.3])
+def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay(p_decay):
     model, (z0, _) = network(), data()
     torch.manual_seed(6)
-    rows = stationarity(model, lambda: (model(z0) + 1).square().mean(), weight_decay=0.01)
+    rows = stationarity(
+        model, lambda: (model(z0) + 1).square().mean(), weight_decay=0.01, p_decay=p_decay
+    )
+    factors = dict.fromkeys(["p", "kernel"], 0.01 if p_decay is None else p_decay) | {"w0": 0.01}
     assert all(p.grad is None for p in model.parameters())
     torch.manual_seed(6)
     (model(z0) + 1).square().mean().backward()
@@ -247,7 +251,7 @@ def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay(
             if not parameters:
                 assert found is None
                 continue
-            total = torch.cat([(p.grad + 0.01 * p).flatten() for p in parameters])
+            total = torch.cat([(p.grad + factors[group] * p).flatten() for p in parameters])
             assert found.norm == pytest.approx(total.norm().item(), rel=1e-9)
             assert 0 < found.relative <= 1
 

@@ -51,7 +51,11 @@ class Stationarity:
 
 
 def stationarity(
-    model: nn.Module, loss: Callable[[], Tensor], *, weight_decay: float = 0.0
+    model: nn.Module,
+    loss: Callable[[], Tensor],
+    *,
+    weight_decay: float = 0.0,
+    p_decay: float | None = None,
 ) -> list[Stationarity]:
     """The residuals of the optimality system for every block of a network.
 
@@ -60,6 +64,7 @@ def stationarity(
             a forward pass, its gradients do not.
         loss: runs the model once and returns J.
         weight_decay: of the optimizer, which acts as R = weight_decay/2 |x|^2 on all parameters.
+        p_decay: that of p and of the memory kernel's parameters, None for `weight_decay`.
 
     Raises:
         ValueError: a solver other than Euler, or a block that did not run just once.
@@ -67,6 +72,7 @@ def stationarity(
     blocks = {n: m for n, m in model.named_modules() if isinstance(m, CoupledODE)}
     with _recorded(blocks) as records, torch.enable_grad():
         j = loss()
+    decay_of_p = weight_decay if p_decay is None else p_decay
     found = []
     for path, block in blocks.items():
         if path not in records:
@@ -78,6 +84,7 @@ def stationarity(
 
         def condition(
             names: Sequence[str],
+            factor: float,
             gradients: Mapping[str, Tensor] = solved.gradients,
             values: Mapping[str, Tensor] = values,
         ) -> Residual | None:
@@ -85,7 +92,7 @@ def stationarity(
             if not chosen:
                 return None
             g = torch.cat([gradients[n].flatten() for n in chosen])
-            decay = weight_decay * torch.cat([values[n].detach().flatten() for n in chosen])
+            decay = factor * torch.cat([values[n].detach().flatten() for n in chosen])
             norm, parts = (g + decay).norm().item(), g.norm().item() + decay.norm().item()
             return Residual(norm, norm / parts if parts else 0.0)
 
@@ -94,9 +101,9 @@ def stationarity(
                 block=path or type(block).__name__,
                 alpha=_norm(solved.alpha),
                 beta=_norm(solved.beta.values()),
-                w0=condition(block.evolved),
-                p=condition([n for n in values if n.startswith("evolution.")]),
-                kernel=condition([n for n in values if n.startswith("memory.")]),
+                w0=condition(block.evolved, weight_decay),
+                p=condition([n for n in values if n.startswith("evolution.")], decay_of_p),
+                kernel=condition([n for n in values if n.startswith("memory.")], decay_of_p),
             )
         )
     return found

@@ -13,7 +13,8 @@ OPTIONS = ["--model", "resnet4", "--epochs", "1", "--out"]
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One epoch on digits of a method that moves with a learned kernel, and of the baseline."""
     folder = tmp_path_factory.mktemp("runs")
-    for options in (["--memory", "gaussian:learn=true"], ["--method", "baseline"]):
+    moving = ["--memory", "gaussian:learn=true", "--recipe", "default:p_decay=0"]
+    for options in (moving, ["--method", "baseline"]):
         with pytest.raises(SystemExit) as stop:
             main(["train", *options, *OPTIONS, str(folder)])
         assert stop.value.code == 0
@@ -28,9 +29,11 @@ def optimality(*arguments: str) -> int:
 
 @pytest.mark.slow
 def test_the_report_has_a_line_a_block_with_all_three_conditions(out, capsys):
-    run = out / "resnet4-anodev2-1-gaussian-learn-true-seed0"
+    run = out / "resnet4-anodev2-1-gaussian-learn-true-default-p_decay-0-seed0"
     assert optimality(str(run), "--images", "64") == 0
-    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| 3 ")]
+    text = capsys.readouterr().out
+    assert "weight decay 0.0005 (0 of p)." in text
+    table = [line for line in text.splitlines() if line.startswith("| 3 ")]
     cells = [cell.strip() for cell in table[0].strip("|").split("|")]
     assert len(cells) == 9 and all(float(cell) >= 0 for cell in cells)
     assert float(cells[3]) > 0 and float(cells[5]) > 0 and float(cells[7]) > 0

@@ -44,13 +44,17 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
     )
     pixels, labels = next(iter(batches))
     rows = stationarity(
-        model, lambda: cross_entropy(model(pixels), labels), weight_decay=recipe.weight_decay
+        model,
+        lambda: cross_entropy(model(pixels), labels),
+        weight_decay=recipe.weight_decay,
+        p_decay=recipe.p_decay,
     )
     if not rows:
         raise UsageError(f"{config.name} has no ODE blocks: nothing to report")
+    of_p = "" if recipe.p_decay is None else f" ({recipe.p_decay:g} of p)"
     return (
         f"# Optimality of {config.name}\n\nOver {len(labels):,} training images, weight decay "
-        f"{recipe.weight_decay:g}. Norms of the adjoints at t = 0 and of the gradients g, and "
-        "beside each its norm relative to its terms: 0 where loss and weight decay balance, 1 "
+        f"{recipe.weight_decay:g}{of_p}. Norms of the adjoints at t = 0 and of the gradients g, "
+        "and beside each its norm relative to its terms: 0 where loss and weight decay balance, 1 "
         f"where nothing does.\n\n{as_table(rows)}"
     )
