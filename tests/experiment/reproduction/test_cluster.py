@@ -13,7 +13,8 @@ import anodev2
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import cluster
 from anodev2.experiment.reproduction.cluster import Cluster
-from anodev2.experiment.reproduction.engine import Local, Outcome
+from anodev2.experiment.reproduction.engine import Outcome
+from anodev2.experiment.reproduction.local import Local
 from anodev2.usage import UsageError
 from digits import (
     digits_run,

@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import Busy, claimed
 from anodev2.experiment.reproduction import engine
-from anodev2.experiment.reproduction.engine import Local, Outcome, carry_out
+from anodev2.experiment.reproduction.engine import Outcome, carry_out
+from anodev2.experiment.reproduction.local import Local
 from anodev2.experiment.result import Result
 from digits import (
     digits_run,
@@ -62,6 +64,29 @@ def test_a_run_has_the_threads_it_was_given(tmp_path: Path) -> None:
     assert list(Local(1, 3).run([config], tmp_path)) == [Outcome(config, "done")]
     result = Result.read(tmp_path / "runs" / config.name / "result.json")
     assert result.environment["threads"] == 3
+
+
+TELLING = """
+import os
+from anodev2.evolution import Frozen
+class Telling(Frozen):
+    def __init__(self, shape):
+        raise RuntimeError("GPU " + os.environ["CUDA_VISIBLE_DEVICES"])
+"""
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_take_the_gpus_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "telling.py").write_text(TELLING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    plain = digits_run("anodev2-2", 1)
+    runs = [replace(plain, evolution="telling.Telling", seed=seed) for seed in range(3)]
+    outcomes = sorted(Local(3, 1).run(runs, tmp_path / "out"), key=lambda o: o.config.seed)
+    assert [outcome.reason.split(": ")[1] for outcome in outcomes] == ["GPU 3", "GPU 5", "GPU 3"]
 
 
 @pytest.mark.slow
@@ -113,7 +138,7 @@ class Stopped:
 COMMAND = """
 import sys
 from pathlib import Path
-from anodev2.experiment.reproduction.engine import Local
+from anodev2.experiment.reproduction.local import Local
 from digits import table
 if __name__ == "__main__":
     try:

@@ -15,7 +15,8 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import illustration, timing
 from anodev2.experiment.reproduction import work as module
-from anodev2.experiment.reproduction.engine import Engine, Local, Outcome
+from anodev2.experiment.reproduction.engine import Engine, Outcome
+from anodev2.experiment.reproduction.local import Local
 from anodev2.experiment.reproduction.work import Work, reproduce
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError

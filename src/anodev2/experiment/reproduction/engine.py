@@ -1,20 +1,11 @@
-"""Where runs run: an engine is a file and a line in `ENGINES`."""
+"""What carries out runs: an engine is a class here, a file of its own and a name in `engines`."""
 
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from io import TextIOWrapper
-from multiprocessing import get_context, parent_process, resource_tracker
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
-from threading import Thread
 from typing import Literal
 
 import torch
@@ -24,7 +15,7 @@ from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.folder import Busy
 from anodev2.experiment.run import train_run
 from anodev2.experiment.source import first_line
-from anodev2.usage import UsageError, check_count
+from anodev2.usage import UsageError
 
 
 @dataclass(frozen=True)
@@ -104,109 +95,3 @@ def carry_out(config: RunConfig, out: Path, threads: int, *, patience: float = 0
 def tell_retry(config: RunConfig, why: str) -> None:
     """Say on standard error that a run is taken up again."""
     print(f"anodev2: {config.name}: {why}; it goes on from its last checkpoint", file=sys.stderr)
-
-
-@dataclass(frozen=True)
-class Local(Engine):
-    """Processes of this machine, one a run; a run whose process is killed is tried again once.
-
-    Args:
-        processes: how many runs go side by side.
-        threads: of each.
-    """
-
-    processes: int
-    threads: int
-
-    @property
-    def side_by_side(self) -> int:
-        return self.processes
-
-    def __post_init__(self) -> None:
-        check_count("processes", self.processes)
-        check_count("threads", self.threads)
-
-    def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
-        waiting = deque(configs)
-        killed: set[RunConfig] = set()
-        running: dict[Connection, _Worker] = {}
-        try:
-            while waiting or running:
-                while waiting and len(running) < self.processes:
-                    worker = self._start(waiting.popleft(), out)
-                    running[worker.receiver] = worker
-                for receiver in wait(list(running)):
-                    assert isinstance(receiver, Connection)
-                    worker = running.pop(receiver)
-                    outcome, status = worker.end()
-                    if outcome is None and worker.config not in killed:
-                        killed.add(worker.config)
-                        waiting.appendleft(worker.config)
-                        tell_retry(worker.config, f"its process was killed ({status})")
-                        continue
-                    reason = f"its process was killed ({status}), and again when it went on"
-                    yield outcome or Outcome(worker.config, "failed", reason)
-        finally:
-            for worker in running.values():
-                worker.process.kill()
-            for worker in running.values():
-                worker.end()
-
-    def _start(self, config: RunConfig, out: Path) -> "_Worker":
-        spawn = get_context("spawn")
-        receiver, sender = spawn.Pipe(duplex=False)
-        process = spawn.Process(
-            target=_work,
-            args=(sender, config, out, self.threads, self.processes > 1),
-            name=config.name,
-            daemon=True,
-        )
-        # Ctrl-C in a terminal reaches all its processes; this one answers for the others, which
-        # inherit what it blocks. The tracker, if it starts in between, would unblock.
-        resource_tracker.ensure_running()
-        before = pthread_sigmask(SIG_BLOCK, {SIGINT})
-        try:
-            process.start()
-        finally:
-            pthread_sigmask(SIG_SETMASK, before)
-        sender.close()
-        return _Worker(config, process, receiver)
-
-
-@dataclass(frozen=True)
-class _Worker:
-    config: RunConfig
-    process: BaseProcess
-    receiver: Connection
-
-    def end(self) -> tuple[Outcome | None, str]:
-        """Wait for the process; its outcome, None if it was killed before, and exit status."""
-        outcome: Outcome | None = None
-        with suppress(EOFError, OSError):
-            outcome = self.receiver.recv()
-        self.receiver.close()
-        self.process.join()
-        return outcome, f"exit status {self.process.exitcode}"
-
-
-def _work(sender: Connection, config: RunConfig, out: Path, threads: int, beside: bool) -> None:
-    """A process's whole life: it ends with its parent, even if that is killed."""
-    Thread(target=_end_with_parent, daemon=True).start()
-    if beside:
-        sys.stderr = _Lines(sys.stderr.buffer, line_buffering=True)
-    with suppress(KeyboardInterrupt):  # Lightning's answer to SIGTERM
-        sender.send(carry_out(config, out, threads))
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-class _Lines(TextIOWrapper):
-    """A stream for lines, also on a terminal: bars of several processes overwrite each other."""
-
-    def isatty(self) -> bool:
-        return False

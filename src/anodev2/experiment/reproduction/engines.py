@@ -2,7 +2,8 @@
 
 import torch
 
-from anodev2.experiment.reproduction.engine import Engine, Local
+from anodev2.experiment.reproduction.engine import Engine
+from anodev2.experiment.reproduction.local import Local
 from anodev2.usage import UsageError, check_choice, check_count
 
 
