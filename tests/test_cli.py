@@ -32,7 +32,8 @@ MISTAKES = {
     "seed": (["train", "--seed", "-1"], "seed must be at least 0", "got -1"),
     "large seed": (["train", "--seed", "5000000000"], "below 2^32", "got 5000000000"),
     "out": (["train", "--out", "/dev/null/x"], "cannot write to '/dev/null/x", "a folder"),
-    "seed text": (["train", "--seed", "one"], "Got value: one", "int"),
+    "seed text": (["train", "--seed", "one"], "got 'one'", "seed must be a whole number"),
+    "rate text": (["train", "--p-rate", "x"], "got 'x'", "p_rate must be a number"),
     "order": (["train", "--order", "pree"], "unknown order 'pree'", "'pre'?"),
     "precision": (
         ["train", "--precision", "float16"],
@@ -40,7 +41,7 @@ MISTAKES = {
         "'bfloat16'?",
     ),
     "option": (["train", "--sede", "3"], "--sede 3", "'--seed'"),
-    "epochs text": (["train", "--epochs", "x"], "Given value: x", "int"),
+    "epochs text": (["train", "--epochs", "x y"], "got 'x y'", "epochs must be a whole number"),
     "command": (["tran"], "'tran'", "did you mean 'train'?"),
     "no command": ([], "", "{train,compare,reproduce,report,figures"),
     "config": (["train", "--config", "none.yaml"], "none.yaml", ""),
@@ -150,6 +151,7 @@ def test_help_answers_within_a_second_and_without_torch() -> None:
         seconds.append(time.perf_counter() - start)
     assert done.stdout.endswith("False\n")
     assert "--method" in done.stdout
+    assert "<class" not in done.stdout
     assert min(seconds) < 1
 
 

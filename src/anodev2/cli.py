@@ -7,7 +7,7 @@ error.
 
 import re
 import sys
-from argparse import RawDescriptionHelpFormatter
+from argparse import Action, RawDescriptionHelpFormatter
 from difflib import get_close_matches
 from importlib.metadata import version
 from inspect import signature
@@ -21,7 +21,10 @@ from anodev2.usage import UsageError
 
 
 class Formatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
-    """Keeps the lines of the list above."""
+    """Keeps the lines of the list above, and names types as one writes them."""
+
+    def _expand_help(self, action: Action) -> str:
+        return re.sub(r"<class '(\w+)'>", r"\1", super()._expand_help(action))
 
 
 MOVING = ("train", "compare")
@@ -32,9 +35,26 @@ class OneLineParser(ArgumentParser):
     """A parser whose errors are one line that names the nearest option."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        text = " ".join(message.split())
+        text = _plain(" ".join(message.split()))
         print(f"anodev2: {text}{_nearest(text)}; see --help", file=sys.stderr)
         sys.exit(2)
+
+
+KINDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}
+
+
+def _plain(message: str) -> str:
+    """The parser's words for a value of the wrong type, in those of all other mistakes."""
+    found = re.match(
+        r'Parser key "(?P<name>\w+)": (?P<why>.*?) (?:Given value type: .*)?'
+        r"(?:Given value|Got value): (?P<given>.*)",
+        message,
+    )
+    if not found:
+        return message
+    kinds = dict.fromkeys(map(KINDS.get, re.findall(r"<class '(\w+)'>", found["why"])))
+    expected = " or ".join(kind for kind in kinds if kind)
+    return f"{found['name']} must be {expected}, got {found['given']!r}" if expected else message
 
 
 def _nearest(message: str) -> str:
