@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from PIL import Image
 
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data import load_data
+from anodev2.experiment.whole_file import UNFINISHED
 from anodev2.usage import UsageError
 from damage import Touching, flip_bit, forbid, truncate
 from pictures import (
@@ -122,6 +124,20 @@ def test_nothing_is_left_where_writing_breaks_off(
     with pytest.raises((failure, UsageError)):
         load_data(str(tmp_path / "data"))
     assert list(cache.iterdir()) == []
+
+
+def test_what_a_killed_process_left_goes_after_a_day_and_what_another_writes_now_stays(
+    tmp_path: Path, cache: Path
+) -> None:
+    write_parquet(tmp_path / "data")
+    cache.mkdir()
+    left, written = (cache / f"{UNFINISHED}images-{name}.npz" for name in ("left", "written"))
+    for path, hours in ((left, 25), (written, 1)):
+        path.touch()
+        os.utime(path, (time.time() - 3600 * hours,) * 2)
+    load_data(str(tmp_path / "data"))
+    assert not left.exists()
+    assert written.exists()
 
 
 def test_the_final_name_appears_only_when_the_file_is_whole(

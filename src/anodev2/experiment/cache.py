@@ -15,10 +15,11 @@ import torch
 
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.images import ImageData, Split, measured
-from anodev2.experiment.whole_file import whole_file
+from anodev2.experiment.whole_file import remove_unfinished, whole_file
 from anodev2.usage import UsageError
 
 FORMAT = b"anodev2 images 1"  # part of every key: raise the number when the file's layout changes
+DAY = 24 * 60 * 60.0
 
 
 def cache_folder() -> Path:
@@ -122,9 +123,12 @@ def _part(arrays: Mapping[str, np.ndarray], part: str, classes: int) -> Split:
 def write_cache(path: Path, data: ImageData) -> None:
     """Write `data` to `path` so that a killed process leaves no half file under that name.
 
+    What a killed one left under another is removed after a day.
+
     Raises:
         UsageError: the folder cannot be written to.
     """
+    remove_unfinished(path.parent, age=DAY)
     try:
         with whole_file(path) as temporary:
             np.savez(

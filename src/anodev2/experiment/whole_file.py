@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -37,11 +38,18 @@ def whole_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what killed processes were writing in a folder that nobody else writes to now."""
+def remove_unfinished(folder: Path, *, age: float | None = None) -> None:
+    """Remove what killed processes were writing.
+
+    Args:
+        folder: where.
+        age: seconds since its last write from which on a file counts as left behind; None for
+            any, where nobody else writes now.
+    """
     for path in folder.glob(f"{UNFINISHED}*"):
         with suppress(OSError):  # it does no harm
-            path.unlink()
+            if age is None or time.time() - path.stat().st_mtime >= age:
+                path.unlink()
 
 
 def _umask() -> int:
