@@ -12,11 +12,13 @@ import pytest
 
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.data import load_data
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import illustration, timing
 from anodev2.experiment.reproduction import work as module
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.local import Local
+from anodev2.experiment.reproduction.timing import timed_steps
 from anodev2.experiment.reproduction.work import Work, reproduce
 from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
@@ -194,6 +196,8 @@ def test_two_commands_on_one_folder_do_no_run_twice(tmp_path: Path) -> None:
         "--methods", "baseline,anodev2-2", "--seeds", "0,1", "--data", "digits", "--epochs", "2",
         "--out", str(tmp_path), "--threads", "1",
     ]  # fmt: skip
+    table = replace(work(tmp_path, table="accuracy-2"), methods=None, precision="auto")
+    timed_steps(table.configs(), load_data("digits"), tmp_path / "timings.json", threads=1)
     both = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
