@@ -113,5 +113,6 @@ BAD_CHECKPOINTS: dict[str, Callable[[bytes], bytes]] = {
     "without the optimizer": resaved(lambda found: found.pop("optimizer_states")),
     "without the history": resaved(lambda found: found["callbacks"].pop("History")),
     "of another seed": resaved(lambda found: found["run"].update(seed=1)),
+    "of other numbers": resaved(lambda found: found["recipe"].update(warmup=2.0)),
     "of more epochs": resaved(lambda found: found["run"].update(epochs=4)),
 }
