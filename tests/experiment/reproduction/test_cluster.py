@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from PIL import Image
 
 import anodev2
+from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import cluster
 from anodev2.experiment.reproduction.cluster import Cluster
@@ -134,6 +136,19 @@ def test_runs_too_large_for_every_node_are_refused(nodes: Any, tmp_path: Path) -
     assert str(refused.value).startswith(
         "no node of the cluster has 2 CPUs and 0.5 GPUs for a run: its nodes have 1 and 0"
     )
+
+
+def test_runs_that_no_node_is_left_for_are_given_up_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"Alive": False, "Resources": {"CPU": 8.0}}
+    small = {"Alive": True, "Resources": {"CPU": 1.0}}
+    ray = MagicMock(**{"wait.return_value": ([], []), "nodes.return_value": [gone, small]})
+    monkeypatch.setattr(cluster, "DESERTED", 0.0)
+    outcomes = Cluster(None, 2)._outcomes(ray, table(1), tmp_path, cluster._Board(tmp_path))
+    with pytest.raises(RunFailure, match=r"no node with 2 CPUs .*: start nodes, and the same"):
+        next(outcomes)
+    ray.cancel.assert_called()
 
 
 def test_without_ray_one_line_says_how_to_install_it(

@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
@@ -12,6 +13,7 @@ from shutil import rmtree
 from typing import Any
 
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.reproduction.engine import Engine, Outcome, carry_out, tell_retry
 from anodev2.experiment.source import first_line
 from anodev2.usage import UsageError, check_count
@@ -21,6 +23,9 @@ RETRIES = 5
 
 PATIENCE = 120.0
 """Seconds that a run's lock may outlive its node: NFS frees it after 90."""
+
+DESERTED = 600.0
+"""Seconds that runs wait for a node to come where none is left that has room for them."""
 
 OBJECT_STORE = 100 * 2**20
 """Bytes of shared memory that Ray keeps; its least is 75 MiB, and tasks here pass a few words."""
@@ -76,10 +81,19 @@ class Cluster(Engine):
 
         running = {submit(config, 0.0): config for config in configs}
         retries = dict.fromkeys(configs, 0)
+        seen = time.monotonic()
         try:
             while running:
                 ended, _ = ray.wait(list(running), timeout=0.5)
                 board.show()
+                if _has_room(ray.nodes(), self.threads, self.gpus):
+                    seen = time.monotonic()
+                elif time.monotonic() - seen > DESERTED:
+                    raise RunFailure(
+                        f"for {DESERTED:g} seconds the cluster has had no node with "
+                        f"{self.threads} CPUs and {self.gpus:g} GPUs: start nodes, and the same "
+                        "command goes on"
+                    )
                 for task in ended:
                     config = running.pop(task)
                     outcome, death = _outcome(ray, config, task)
@@ -219,11 +233,17 @@ def _check_answers(address: str) -> None:
 
 def _check_room(nodes: Sequence[dict[str, Any]], threads: int, gpus: float) -> None:
     """Refuse runs that wait for ever: ones too large for every node."""
-    rooms = [node["Resources"] for node in nodes if node["Alive"]]
-    if any(room.get("CPU", 0) >= threads and room.get("GPU", 0) >= gpus for room in rooms):
+    if _has_room(nodes, threads, gpus):
         return
+    rooms = [node["Resources"] for node in nodes if node["Alive"]]
     listed = ", ".join(f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}" for room in rooms)
     raise UsageError(
         f"no node of the cluster has {threads} CPUs and {gpus:g} GPUs for a run: its nodes have "
         f"{listed}"
     )
+
+
+def _has_room(nodes: Sequence[dict[str, Any]], threads: int, gpus: float) -> bool:
+    """Whether a node that is up is large enough for a run, be it busy or not."""
+    rooms = [node["Resources"] for node in nodes if node["Alive"]]
+    return any(room.get("CPU", 0) >= threads and room.get("GPU", 0) >= gpus for room in rooms)
