@@ -60,6 +60,17 @@ def test_seeds_that_have_come_less_far_end_the_band(tmp_path: Path) -> None:
     assert curves_of_runs(runs)["test_loss"]["anodev2-2"] == [[1.9, 1.9], [1.9, 1.9]]
 
 
+def test_a_run_that_has_come_less_far_says_at_which_epoch_it_is(tmp_path: Path) -> None:
+    written_run(tmp_path, [0.3, 0.4, 0.55], method="baseline")
+    written_run(tmp_path, [0.3, 0.4])
+    panel = training_curves(curves_of_runs(run_folders([tmp_path]))).axes[0]
+    assert sorted(str(line.get_label()) for line in panel.lines) == [
+        "anodev2-2 (40.00 %, epoch 2)",
+        "baseline (55.00 %)",
+    ]
+    assert panel.get_xlim() == (0.5, 3.5)
+
+
 def test_what_differs_between_runs_is_in_their_names(tmp_path: Path) -> None:
     runs = [
         written_run(tmp_path, [0.1], model="resnet4"),

@@ -69,7 +69,7 @@ def test_costs_are_relative_to_the_baselines_step() -> None:
 
 def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
     document = report_of(runs_of(baseline=[70], anodev2_1=[71]), {}, [])
-    assert "Configuration 1, five steps [Nt_5_results]" in titles(document)
+    assert "Configuration 1, five steps (the paper's Table 1)" in titles(document)
     parts = [p for s in document.sections for p in s.parts if isinstance(p, str)]
     assert "Without runs so far: ResNet-4 anode-5." in parts
     assert "Other runs" not in titles(document)
@@ -82,11 +82,11 @@ def test_a_table_is_shown_where_it_has_runs_of_rows_of_its_own() -> None:
 
     assert shown(anode=[71], anodev2_2=[72])[:2] == [
         "Configuration 2",
-        "Parameters [parameter_size]",
+        "Parameters (the paper's Table 3)",
     ]
     assert shown(neural_ode=[10], anode=[71])[:2] == [
         "Configuration 2",
-        "Ablation [ablation_study]",
+        "Ablation (the paper's Table 4)",
     ]
     assert shown(anode_10=[71])[0] == "Steps and solvers"
 

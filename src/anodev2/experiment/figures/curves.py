@@ -146,12 +146,14 @@ def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
 
 def _draw_curves(axes: "Axes", curves: Curves) -> None:
     """A line for each method's mean and a band from its least to its most."""
+    longest = max(len(run) for runs in curves.values() for run in runs)
     styles = cycle((colour, style) for style in ("-", "--", ":") for colour in COLOURS)
     for (method, runs), (colour, style) in zip(curves.items(), styles, strict=False):
         least, middle, most = band(runs)
         at = range(1, len(middle) + 1)
         seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
-        label = f"{method} ({middle[-1]:.2f} %{seeds})"
+        early = f", epoch {len(middle)}" if len(middle) < longest else ""
+        label = f"{method} ({middle[-1]:.2f} %{seeds}{early})"
         axes.plot(
             at, middle, style, color=colour, label=label, linewidth=1.6, marker=".", markersize=4
         )
@@ -159,4 +161,5 @@ def _draw_curves(axes: "Axes", curves: Curves) -> None:
             axes.fill_between(at, least, most, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("epoch")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlim(0.5, longest + 0.5)
     axes.grid(alpha=0.3)

@@ -31,7 +31,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
     sections = [
         Section("Claims of the paper", [[claim(evidence) for claim in CLAIMS]]),
         *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items()),
-        Section("Parameters [parameter_size]", [parameter_table()]),
+        Section(TABLES["parameters"].title, [parameter_table()]),
         *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),

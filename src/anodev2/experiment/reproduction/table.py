@@ -36,7 +36,7 @@ class PaperTable:
     """A table: every row is trained on every network with every seed.
 
     Args:
-        title: what it shows, with the label of the paper's table.
+        title: what it shows, with the number of the paper's table.
         rows: its rows.
         trains: whether it needs runs at all.
     """
@@ -52,14 +52,15 @@ def _rows(*methods: str) -> tuple[Row, ...]:
 
 TABLES = {
     "accuracy-1": PaperTable(
-        "Configuration 1, five steps [Nt_5_results]", _rows("baseline", "anodev2-1", "anode-5")
+        "Configuration 1, five steps (the paper's Table 1)",
+        _rows("baseline", "anodev2-1", "anode-5"),
     ),
     "accuracy-2": PaperTable(
-        "Configuration 2, two steps [Nt_10_theta_results]", _rows("baseline", "anodev2-2", "anode")
+        "Configuration 2, two steps (the paper's Table 2)", _rows("baseline", "anodev2-2", "anode")
     ),
-    "parameters": PaperTable("Parameters [parameter_size]", _rows(*METHODS), trains=False),
+    "parameters": PaperTable("Parameters (the paper's Table 3)", _rows(*METHODS), trains=False),
     "ablation": PaperTable(
-        "Ablation [ablation_study]",
+        "Ablation (the paper's Table 4)",
         (
             *_rows("baseline", "neural-ode", "anode", "anodev2-2", "without-block", "anodev2-2-1"),
             Row("anodev2-2", "frozen"),
