@@ -120,7 +120,7 @@ def test_printing_the_configuration_shows_every_option(capsys: pytest.CaptureFix
         "evolution": "rda",
         "memory": "dirac",
         "regularization": "none",
-        "p_rate": 1.0,
+        "p_rate": None,
         "recipe": "default",
         "devices": 1,
         "num_nodes": 1,

@@ -20,7 +20,7 @@ def train(
     evolution: str = "rda",
     memory: str = "dirac",
     regularization: str = "none",
-    p_rate: float = 1.0,
+    p_rate: float | None = None,
     recipe: str = "default",
     devices: int = 1,
     num_nodes: int = 1,
@@ -41,7 +41,8 @@ def train(
         evolution: q, how the weights of anodev2-1 and anodev2-2 move; see below
         memory: K, what theta remembers of w; see below
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
-        p_rate: factor on the learning rate for the numbers that move the weights
+        p_rate: factor on the learning rate for the numbers that move the weights; the recipe's
+            unless given
         recipe: default or paper, with options as in default:warmup=2; see below
         devices: GPUs of this machine that share each batch, or processes where it has none
         num_nodes: machines that share each batch; start the same command on each, with
@@ -73,7 +74,7 @@ def compare(
     evolutions: str = "rda",
     memory: str = "dirac",
     regularization: str = "none",
-    p_rates: str = "1",
+    p_rates: str | None = None,
     recipe: str = "default",
 ) -> int:
     """Train methods under one recipe and report them side by side; finished runs are kept.
@@ -91,7 +92,8 @@ def compare(
         evolutions: separated by commas, one run of each method that moves for each; see below
         memory: K, what theta remembers of w; see below
         regularization: factors of R(w0, p), as in w0=1e-4:p=1e-3:path=1e-2
-        p_rates: factors on the learning rate of p, separated by commas, one run for each
+        p_rates: factors on the learning rate of p, separated by commas, one run for each; the
+            recipe's unless given
         recipe: default or paper, with options as in default:warmup=2; see below
     """
     from anodev2.experiment.compare import compare_methods
@@ -108,7 +110,7 @@ def compare(
         evolutions=re.split(r",(?![^\[]*\])", evolutions),
         memory=memory,
         regularization=regularization,
-        p_rates=p_rates.split(","),
+        p_rates=p_rates.split(",") if p_rates else None,
         recipe=recipe,
     )
 
@@ -263,9 +265,9 @@ memory kernels; normalize=false with all but dirac is the raw integral:
   uniform           the mean over a window (window=0.4)
   learned           a number for each lag of the w-grid (lags=5)
 
-recipes, with options learning_rate=0.1, momentum=0.9, weight_decay=5e-4, p_decay=none (weight
-decay of p, none for that of the weights), batch_size=256, warmup=1 (epochs), clip=1 (of the
-gradient's norm), padding=4, initialization=torch|he:
-  default           the paper's, with a warm-up and clipping
-  paper             its plain reading, without either
+recipes, with options learning_rate=0.1, p_rate=3 (rate of p in terms of that), momentum=0.9,
+weight_decay=5e-4, p_decay=none (weight decay of p, none for that of the weights), batch_size=256,
+warmup=1 (epochs), clip=1 (of the gradient's norm), padding=4, initialization=torch|he:
+  default           the paper's, with a warm-up, clipping, and a rate of its own for p
+  paper             its plain reading, without these
 """

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ from anodev2 import CoupledODE
 from anodev2.cli import main
 from anodev2.evolution import LinearEvolution, ReactionDiffusionAdvection
 from anodev2.experiment import compare
-from anodev2.experiment.checkpoints import model_weights
+from anodev2.experiment.checkpoints import model_weights, read_checkpoint
 from anodev2.experiment.compare import compare_methods
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data import load_data
@@ -140,9 +140,22 @@ def test_results_and_configurations_of_older_runs_are_kept_and_reported(
 def test_every_rate_of_p_is_a_run_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny_comparison(tmp_path, monkeypatch, evolutions=["linear"], p_rates=["1", "10", "1.0"])
+    tiny_comparison(tmp_path, monkeypatch, evolutions=["linear"], p_rates=["3", "10", "3.0"])
     methods = [row["method"] for row in table(tmp_path)]
     assert methods == ["anodev2-2 linear", "anodev2-2 linear p-rate=10", "anode"]
+    for label, factor in (("linear", 3), ("linear-p-rate-10", 10)):
+        checkpoint = tmp_path / f"runs/resnet4-anodev2-2-{label}-seed0/checkpoints/last.ckpt"
+        (optimizer,) = read_checkpoint(checkpoint)["optimizer_states"]
+        rest, p = (group["initial_lr"] for group in optimizer["param_groups"])
+        assert p == factor * rest
+
+
+def test_the_recipes_rate_of_p_is_one_run_however_it_is_given() -> None:
+    plain = tiny_config()
+    assert tiny_config(p_rate=3.0) == tiny_config(p_rate=None) == plain
+    assert tiny_config(p_rate=1.0).label == "anodev2-2 p-rate=1"
+    paper = tiny_config(p_rate=1.0, recipe="paper")
+    assert paper == tiny_config(recipe="paper")
 
 
 def test_an_evolution_given_twice_is_run_once(
@@ -172,7 +185,7 @@ WAYS = [
     *({"evolution": q} for q in ("rda", "linear", "linear:form=skew", "linear:rank=3", "my.Own")),
     *({"memory": k} for k in ("gaussian", "gaussian:width=0.1", "learned")),
     *({"regularization": r} for r in ("w0=1e-4", "p=1e-4", "p=1e4", "w0=1e-4:p=1e-4")),
-    *({"p_rate": rate} for rate in (0.1, 3, 10)),
+    *({"p_rate": rate} for rate in (0.1, 1, 10)),
     {"evolution": "linear", "memory": "gaussian", "regularization": "p=1", "p_rate": 3},
     {"evolution": "linear", "memory": "gaussian", "regularization": "p=1"},
     {"evolution": "linear", "p_rate": 3},
@@ -257,7 +270,8 @@ def test_a_fourth_of_the_numbers_hold_the_weights_at_compression_4() -> None:
 
 def groups(model: nn.Module, p_rate: float) -> list[dict[str, object]]:
     """The optimiser's groups in training."""
-    task = Classification(model, tiny_data(), recipe_for("resnet4", 1), 0, p_rate=p_rate)
+    recipe = replace(recipe_for("resnet4", 1), p_rate=p_rate)
+    task = Classification(model, tiny_data(), recipe, 0)
     task.trainer = SimpleNamespace(world_size=1, global_rank=0)
     return task.configure_optimizers()["optimizer"].param_groups
 
@@ -280,6 +294,12 @@ def test_p_and_the_memory_are_a_group_of_their_own_with_their_own_rate() -> None
 def test_at_a_factor_of_1_all_parameters_are_one_group() -> None:
     model = build_model("resnet4")
     (group,) = groups(model, 1.0)
+    assert same(group["params"], list(model.parameters()))
+
+
+def test_a_network_that_does_not_move_has_one_group_at_any_factor() -> None:
+    model = build_model("resnet4", method="anode")
+    (group,) = groups(model, 3.0)
     assert same(group["params"], list(model.parameters()))
 
 

@@ -46,12 +46,14 @@ def test_fewer_than_one_epoch_is_refused() -> None:
 def test_the_papers_plain_reading_neither_warms_up_nor_clips() -> None:
     paper = recipe_for("resnet4", 350, "paper")
     assert (paper.warmup, paper.clip, paper.rate_factor(0, 196)) == (0, None, 1.0)
-    assert replace(paper, warmup=1.0, clip=1.0) == PAPER_RECIPES["resnet4"]
+    assert replace(paper, warmup=1.0, clip=1.0, p_rate=3.0) == PAPER_RECIPES["resnet4"]
 
 
 def test_options_change_one_number_each() -> None:
-    given = recipe_for("resnet4", 350, "default:warmup=2.5:p_decay=0:learning_rate=1e-1:clip=none")
-    assert given == replace(PAPER_RECIPES["resnet4"], warmup=2.5, p_decay=0, clip=None)
+    given = recipe_for(
+        "resnet4", 350, "default:warmup=2.5:p_rate=10:p_decay=0:learning_rate=1e-1:clip=none"
+    )
+    assert given == replace(PAPER_RECIPES["resnet4"], warmup=2.5, p_rate=10, p_decay=0, clip=None)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def compare_methods(
     evolutions: Sequence[str] = DEFAULT[:1],
     memory: str = DEFAULT[1],
     regularization: str = DEFAULT[2],
-    p_rates: Sequence[str] = ("1",),
+    p_rates: Sequence[str] | None = None,
     recipe: str = "default",
 ) -> int:
     """Train each method with each seed under one recipe and write `out/report.md`.
@@ -116,21 +116,24 @@ def ways_to_move(
     evolutions: Sequence[str],
     memory: str,
     regularization: str,
-    p_rates: Sequence[str],
+    p_rates: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """The settings of `RunConfig` that say how weights move, one for each run of a method.
 
     Raises:
         ValueError: one that is not valid, or any where no method moves its weights.
     """
+    rates: list[float | None] = [None]
+    if p_rates is not None:
+        rates = [*parse_numbers("p_rates", p_rates, float, "numbers as in 1,3,10")]
     ways: list[dict[str, Any]] = [
         {"evolution": q, "memory": memory, "regularization": regularization, "p_rate": rate}
         for q in dict.fromkeys(name.strip() for name in evolutions)
-        for rate in parse_numbers("p_rates", p_rates, float, "numbers as in 1,3,10")
+        for rate in rates
     ]
     for q in evolutions:
         moving(q.strip(), memory, regularization)
-    usual = [{**dict(zip(SPELLED, DEFAULT, strict=True)), "p_rate": 1.0}]
+    usual = [{**dict(zip(SPELLED, DEFAULT, strict=True)), "p_rate": None}]
     if ways != usual and not any(find_method(name.strip()).moves for name in methods):
         raise UsageError(
             f"the weights of {', '.join(methods)} stay at rest: evolutions, memory, regularization "

@@ -1,7 +1,7 @@
 """What makes a run, and the names it goes by."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,10 @@ DIGITS_EPOCHS = 15
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What makes a run: two runs of one configuration have one result."""
+    """What makes a run: two runs of one configuration have one result.
+
+    `p_rate` is None where it is the recipe's.
+    """
 
     model: str
     method: str
@@ -30,7 +33,7 @@ class RunConfig:
     evolution: str = DEFAULT[0]
     memory: str = DEFAULT[1]
     regularization: str = DEFAULT[2]
-    p_rate: float = 1.0
+    p_rate: float | None = None
     recipe: str = "default"
     devices: int = 1
     num_nodes: int = 1
@@ -51,7 +54,7 @@ class RunConfig:
         """The label without the recipe."""
         spelled = (self.evolution, self.memory, self.regularization)
         others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
-        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate != 1 else []
+        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate is not None else []
         shared = {"devices": self.devices, "num-nodes": self.num_nodes}
         counts = [f"{name}={count}" for name, count in shared.items() if count != 1]
         return " ".join([self.method, *others, *rate, *counts])
@@ -76,10 +79,7 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
     check_choice("model", model, MODELS)
     spelled = [rest.get(key, usual) for key, usual in zip(SPELLED, DEFAULT, strict=True)]
     method = find_method(rest["method"], moving(*spelled))
-    p_rate = rest.get("p_rate", 1.0)
-    if not p_rate > 0:
-        raise UsageError(f"p_rate must be positive, got {p_rate:g}")
-    if p_rate != 1 and not method.moves:
+    if rest.get("p_rate") is not None and not method.moves:
         raise UsageError(f"the weights of {rest['method']!r} stay at rest: it has no p for p_rate")
     check_choice("order", rest["order"], ORDERS)
     check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
@@ -88,6 +88,10 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
     if epochs is None:
         epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
     recipe = recipe_for(model, epochs, rest.get("recipe", "default"))
+    if rest.get("p_rate") is not None:
+        replace(recipe, p_rate=rest["p_rate"])  # checks it
+    if rest.get("p_rate") == recipe.p_rate:
+        rest["p_rate"] = None
     config = RunConfig(model=model, data=data, epochs=epochs, **rest)
     _check_shares(recipe.batch_size, config)
     return config

@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,9 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
     seed_everything(config.seed, verbose=False)
-    task = Classification(network(config, data), data, recipe, config.seed, p_rate=config.p_rate)
+    p_rate = recipe.p_rate if config.p_rate is None else config.p_rate
+    trained_by = replace(recipe, p_rate=p_rate)
+    task = Classification(network(config, data), data, trained_by, config.seed)
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
     # Until all processes have done an epoch together none of them can change the checkpoints.

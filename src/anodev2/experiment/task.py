@@ -28,18 +28,14 @@ class Classification(LightningModule):
         data: training and test images.
         recipe: optimiser, batches and epochs.
         seed: of the order and augmentation of every epoch, and of what the model draws.
-        p_rate: factor on the learning rate for what moves the weights, p and the memory's.
     """
 
-    def __init__(
-        self, model: nn.Module, data: ImageData, recipe: Recipe, seed: int, *, p_rate: float = 1.0
-    ) -> None:
+    def __init__(self, model: nn.Module, data: ImageData, recipe: Recipe, seed: int) -> None:
         super().__init__()
         self.model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.data = data
         self.recipe = recipe
         self.seed = seed
-        self.p_rate = p_rate
         self.blocks = [block for block in model.modules() if isinstance(block, CoupledODE)]
         classes = len(data.classes)
         self.train_accuracy = MulticlassAccuracy(classes, average="micro")
@@ -72,14 +68,14 @@ class Classification(LightningModule):
     def _parameter_groups(self) -> list[dict[str, Any]]:
         """All parameters, apart from p where it has a rate or a decay of its own."""
         recipe = self.recipe
-        if self.p_rate == 1 and recipe.p_decay is None:
-            return [{"params": list(self.parameters())}]
         movers = [module for block in self.blocks for module in (block.evolution, block.memory)]
         p = list({id(x): x for module in movers for x in module.parameters()}.values())
+        if not p or (recipe.p_rate == 1 and recipe.p_decay is None):
+            return [{"params": list(self.parameters())}]
         moved = {id(x) for x in p}
         rest = [x for x in self.parameters() if id(x) not in moved]
         decay = recipe.weight_decay if recipe.p_decay is None else recipe.p_decay
-        rate = self.p_rate * recipe.learning_rate
+        rate = recipe.p_rate * recipe.learning_rate
         return [{"params": rest}, {"params": p, "lr": rate, "weight_decay": decay}]
 
     def on_train_epoch_start(self) -> None:

@@ -122,7 +122,7 @@ def _fits(record: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
 def _compared(config: RunConfig) -> list[RunConfig]:
     """The baseline, and both configurations with their weights moving and frozen."""
     evolution, memory, regularization = DEFAULT
-    plain = replace(config, memory=memory, regularization=regularization, p_rate=1.0)
+    plain = replace(config, memory=memory, regularization=regularization, p_rate=None)
     return [
         replace(plain, method=method, evolution=q)
         for method, ways in {
