@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from anodev2.experiment.config import run_config
+from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.result import Result
 
@@ -39,7 +40,7 @@ def result(
     ]
     return Result(
         config=asdict(config),
-        recipe={},
+        recipe=asdict(recipe_for(model, epochs, config.recipe)),
         data={
             "name": "cifar10",
             "train_images": 50_000,

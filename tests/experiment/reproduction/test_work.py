@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
@@ -64,7 +65,7 @@ class Stub(Engine):
                 found = replace(found, config=vars(config))
                 found.write(out / "runs" / config.name / "result.json")
                 (out / "runs" / config.name / "config.yaml").write_text(
-                    "\n".join(f"{key}: {value}" for key, value in vars(config).items())
+                    yaml.safe_dump(vars(config))
                 )
                 yield Outcome(config, "done")
 
@@ -133,6 +134,13 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
         reproduce(replace(work(tmp_path, seeds=(1, 0)), epochs=3), engine)
     with pytest.raises(UsageError, match="epochs 3 for resnet4, whose finished runs here have 2"):
         reproduce(replace(work(tmp_path, seeds=(1,)), epochs=3), engine)
+    for path in tmp_path.glob("runs/*/result.json"):
+        found = Result.read(path)
+        replace(found, recipe=found.recipe | {"warmup": 2.0}).write(path)
+    with pytest.raises(
+        UsageError, match=r"'default' has warmup 1\.0 now, but 2\.0 in the finished"
+    ):
+        reproduce(work(tmp_path, seeds=(1,)), engine)
     assert engine.asked == []
 
 

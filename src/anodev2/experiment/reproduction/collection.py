@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.paper import NAMES
-from anodev2.experiment.recipe import Recipe
+from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result
 from anodev2.models import find_method
 from anodev2.usage import UsageError
@@ -145,15 +145,20 @@ def _state(folder: Path) -> str:
 def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
     first: dict[str, tuple[Path, dict[str, Any]]] = {}
     recipes: dict[tuple[str, str], tuple[Path, dict[str, Any]]] = {}
-    usual = {f.name: f.default for f in fields(Recipe) if f.name not in ("epochs", "drops")}
     for path, result in runs:
         config = RunConfig(**result.config)
         settings = {name: getattr(config, name) for name in SETTINGS}
         settings |= {"precision": result.precision} | {key: result.data[key] for key in DATA[1:4]}
         _compare(path, settings, *first.setdefault(config.model, (path, settings)))
-        numbers = {name: result.recipe.get(name, value) for name, value in usual.items()}
-        key = (config.model, config.recipe)
+        numbers, key = _numbers(result.recipe), (config.model, config.recipe)
         _compare(path, numbers, *recipes.setdefault(key, (path, numbers)))
+
+
+def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a recipe's name stands for, with what results of older versions do not say."""
+    usual = {f.name: f.default for f in fields(Recipe) if f.name not in ("epochs", "drops")}
+    usual["p_rate"] = 1.0
+    return {name: recipe.get(name, value) for name, value in usual.items()}
 
 
 def _compare(path: Path, found: dict[str, Any], other: Path, expected: dict[str, Any]) -> None:
@@ -169,9 +174,11 @@ def check_settings(runs: Collection, configs: Sequence[RunConfig]) -> None:
     """Refuse runs that could not stand in one report with those that are finished.
 
     Raises:
-        ValueError: other epochs, order or precision, with the value that the others have.
+        ValueError: other epochs, order, precision or numbers of the recipe, with the value that
+            the others have.
     """
     known = {result.config["model"]: RunConfig(**result.config) for result in runs.results}
+    recipes = {(r.config["model"], RunConfig(**r.config).recipe): r.recipe for r in runs.results}
     for config in configs:
         for name in SETTINGS:
             expected = getattr(known.get(config.model, config), name)
@@ -179,4 +186,12 @@ def check_settings(runs: Collection, configs: Sequence[RunConfig]) -> None:
                 raise UsageError(
                     f"{name} {getattr(config, name)} for {config.model}, whose finished runs here "
                     f"have {expected}: choose another --out"
+                )
+        now = asdict(recipe_for(config.model, config.epochs, config.recipe))
+        found = _numbers(recipes.get((config.model, config.recipe), now))
+        for name, expected in found.items():
+            if now[name] != expected:
+                raise UsageError(
+                    f"the recipe {config.recipe!r} has {name} {now[name]} now, but {expected} in "
+                    "the finished runs here: choose another --out"
                 )
