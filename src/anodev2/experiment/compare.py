@@ -6,11 +6,11 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from anodev2.experiment.comparison import write_report
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data import load_data
 from anodev2.experiment.failure import RunFailure, written_or_failed
 from anodev2.experiment.folder import read_config, run_state, write_config
-from anodev2.experiment.report import write_report
 from anodev2.experiment.result import Result
 from anodev2.experiment.run import check_fit, train_run
 from anodev2.experiment.spelling import DEFAULT, SPELLED, moving

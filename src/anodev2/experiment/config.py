@@ -54,7 +54,8 @@ class RunConfig:
         """The label without the recipe."""
         spelled = (self.evolution, self.memory, self.regularization)
         others = [text for text, usual in zip(spelled, DEFAULT, strict=True) if text != usual]
-        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate is not None else []
+        moves = find_method(self.method).moves
+        rate = [f"p-rate={self.p_rate:g}"] if self.p_rate is not None and moves else []
         shared = {"devices": self.devices, "num-nodes": self.num_nodes}
         counts = [f"{name}={count}" for name, count in shared.items() if count != 1]
         return " ".join([self.method, *others, *rate, *counts])

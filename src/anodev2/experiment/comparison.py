@@ -1,4 +1,4 @@
-"""`report.md`: a comparison as a page, with its pictures."""
+"""The report of a comparison: `report.md` with its pictures."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
