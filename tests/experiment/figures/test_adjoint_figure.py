@@ -5,6 +5,7 @@ from math import log
 import pytest
 import torch
 
+from anodev2.block import CoupledODE
 from anodev2.experiment.figures import adjoint
 from anodev2.experiment.figures.adjoint import (
     ACTIVATIONS,
@@ -48,3 +49,19 @@ def test_the_lines_are_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
         "first order": [0.5, 0.5 / 3],
     }
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+
+
+def test_one_thread_computes_errors_and_the_process_keeps_its_own() -> None:
+    seen = []
+
+    def note(_: CoupledODE) -> float:
+        seen.append(torch.get_num_threads())
+        return 0.0
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    errors(note, (1,))
+    found = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert seen == [1] * len(ACTIVATIONS)
+    assert found == 3

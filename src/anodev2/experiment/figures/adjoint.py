@@ -88,14 +88,22 @@ def distance(found: Float[Tensor, "*shape"], true: Float[Tensor, "*shape"]) -> f
 def errors(error: Callable[[CoupledODE], float], steps: Sequence[int] = STEPS) -> Errors:
     """An error of the block with each activation at each number of steps.
 
+    One thread computes it: on tensors this small several wait for each other, beside a training
+    a hundred times as long, and their sums have other last digits.
+
     Args:
         error: of a block, such as `gradient_error`.
         steps: Euler steps.
     """
-    return {
-        name: [error(moving_block(activation, n)) for n in steps]
-        for name, activation in ACTIVATIONS.items()
-    }
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {
+            name: [error(moving_block(activation, n)) for n in steps]
+            for name, activation in ACTIVATIONS.items()
+        }
+    finally:
+        torch.set_num_threads(threads)
 
 
 def adjoint_figure(steps: Sequence[int] = STEPS) -> Figure:
