@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anodev2 import CoupledODE, configuration_1, configuration_2
 from anodev2.evolution import Evolution, Frozen, LinearEvolution
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training.task import Classification
 from anodev2.gradient import Binomial, Checkpoint, Direct
 from anodev2.memory import Exponential
 from anodev2.models import Moving, build_model

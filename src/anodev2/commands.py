@@ -51,8 +51,8 @@ def train(
     """
     given = {name: value for name, value in locals().items() if name not in ("out", "resume")}
     from anodev2.experiment.config import run_config
-    from anodev2.experiment.processes import is_first
-    from anodev2.experiment.run import train_run
+    from anodev2.experiment.training.processes import is_first
+    from anodev2.experiment.training.run import train_run
 
     config = run_config(**given)
     result = train_run(config, out, resume=resume)

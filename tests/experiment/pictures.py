@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.loading import load_data
 from anodev2.usage import UsageError
 
 

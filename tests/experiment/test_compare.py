@@ -6,10 +6,10 @@ import pytest
 
 from anodev2.experiment import compare
 from anodev2.experiment.compare import compare_methods, parse_numbers, with_companions
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.failure import RunFailure
-from anodev2.experiment.images import ImageData
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import train_run
+from anodev2.experiment.training.run import train_run
 from anodev2.models import METHODS
 from anodev2.usage import UsageError
 from tiny import tiny_data

@@ -15,17 +15,17 @@ from anodev2 import CoupledODE
 from anodev2.cli import main
 from anodev2.evolution import LinearEvolution, ReactionDiffusionAdvection
 from anodev2.experiment import compare
-from anodev2.experiment.checkpoints import model_weights, read_checkpoint
 from anodev2.experiment.compare import compare_methods
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.folder import run_state
-from anodev2.experiment.motion import describe_motion
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import network
 from anodev2.experiment.spelling import moving
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment.training.motion import describe_motion
+from anodev2.experiment.training.run import network
+from anodev2.experiment.training.task import Classification
 from anodev2.memory import Gaussian, Learned
 from anodev2.models import Moving, build_model
 from anodev2.regularization import Regularization
@@ -132,7 +132,7 @@ def test_results_and_configurations_of_older_runs_are_kept_and_reported(
         (folder / "result.json").write_text(json.dumps(result))
         (folder / "config.yaml").write_text(yaml.safe_dump(result["config"]))
         assert Result.read(folder / "result.json").motion is None
-    monkeypatch.setattr("anodev2.experiment.run._fit", None)  # nothing is trained
+    monkeypatch.setattr("anodev2.experiment.training.run._fit", None)  # nothing is trained
     assert tiny_comparison(tmp_path, monkeypatch) == 0
     assert table(tmp_path) == [now | {"p": "", "moved": ""}, anode]
 

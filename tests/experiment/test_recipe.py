@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from anodev2.experiment.initialization import initialize
 from anodev2.experiment.recipe import PAPER_RECIPES, recipe_for
+from anodev2.experiment.training.initialization import initialize
 from anodev2.models import Moving, build_model
 from anodev2.usage import UsageError
 

@@ -17,7 +17,7 @@ from anodev2.commands import WAYS
 from anodev2.evolution import BasisEvolution
 from anodev2.experiment.recipe import RECIPES, recipe_for
 from anodev2.experiment.spelling import BASES, DEFAULT, EVOLUTIONS, MEMORIES, OBJECTS, moving
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training.task import Classification
 from anodev2.models import Moving, build_model
 from anodev2.regularization import Regularization
 from anodev2.usage import UsageError

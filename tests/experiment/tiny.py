@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from anodev2.experiment.config import RunConfig, run_config
-from anodev2.experiment.images import ImageData, Split, measured
-from anodev2.experiment.task import Classification
+from anodev2.experiment.data.images import ImageData, Split, measured
+from anodev2.experiment.training.task import Classification
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 

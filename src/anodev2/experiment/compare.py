@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from anodev2.experiment.comparison import write_report
 from anodev2.experiment.config import RunConfig, run_config
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import RunFailure, written_or_failed
 from anodev2.experiment.folder import read_config, run_state, write_config
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import check_fit, train_run
 from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
+from anodev2.experiment.training.run import check_fit, train_run
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from anodev2.experiment.damaged import Damaged
-from anodev2.experiment.history import Row
-from anodev2.experiment.images import ImageData
+from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.training.history import Row
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from anodev2.experiment.config import run_config
 from anodev2.experiment.folder import write_config
-from anodev2.experiment.history import write_rows
+from anodev2.experiment.training.history import write_rows
 from anodev2.models import build_model
 
 SETTINGS: dict[str, object] = {

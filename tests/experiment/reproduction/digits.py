@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from anodev2.experiment.checkpoints import model_weights
 from anodev2.experiment.config import RunConfig, run_config
+from anodev2.experiment.training.checkpoints import model_weights
 
 
 def table(epochs: int) -> list[RunConfig]:

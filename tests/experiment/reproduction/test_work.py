@@ -13,7 +13,7 @@ import yaml
 
 from anodev2.cli import main
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import illustration, timing
 from anodev2.experiment.reproduction import work as module

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from anodev2.experiment.checkpoints import load_weights, model_weights
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.folder import read_config
 from anodev2.experiment.result import Result
+from anodev2.experiment.training.checkpoints import load_weights, model_weights
 from anodev2.models import build_model
 from anodev2.usage import UsageError
 

@@ -13,9 +13,9 @@ from shutil import rmtree
 from typing import Any
 
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.data.source import first_line
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.reproduction.engine import Engine, Outcome, carry_out, tell_retry
-from anodev2.experiment.source import first_line
 from anodev2.usage import UsageError, check_count
 
 RETRIES = 5

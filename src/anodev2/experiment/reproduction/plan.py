@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.folder import run_state
-from anodev2.experiment.images import ImageData
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.timing import Seconds
 

@@ -18,11 +18,11 @@ from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.config import RunConfig, fast_precision
 from anodev2.experiment.damaged import Damaged, set_aside
-from anodev2.experiment.images import ImageData
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import processor
-from anodev2.experiment.run import network
 from anodev2.experiment.spelling import DEFAULT
+from anodev2.experiment.training.run import network
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import written_or_failed
 from anodev2.experiment.folder import Busy, claimed, run_state
-from anodev2.experiment.images import ImageData
 from anodev2.experiment.reproduction.collection import Collection, check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
@@ -17,7 +17,7 @@ from anodev2.experiment.reproduction.publication import check_folder, make_folde
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import check_fit
+from anodev2.experiment.training.run import check_fit
 from anodev2.models import MODELS
 from anodev2.usage import check_choice
 

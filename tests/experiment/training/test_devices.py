@@ -15,13 +15,13 @@ from lightning.pytorch import seed_everything
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from anodev2.experiment.batches import Augmentation, Batches
-from anodev2.experiment.checkpoints import model_weights
 from anodev2.experiment.config import RunConfig, run_config
-from anodev2.experiment.data import load_data
-from anodev2.experiment.images import ImageData
+from anodev2.experiment.data.batches import Augmentation, Batches
+from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import network
+from anodev2.experiment.training.checkpoints import model_weights
+from anodev2.experiment.training.run import network
 from terminal import heed_interrupts
 
 EPOCHS = 3
@@ -260,7 +260,7 @@ def test_ctrl_c_ends_both_processes_with_one_line(stopped: Stopped) -> None:
 POISONED = """
 import os, sys
 from anodev2.cli import main
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training.task import Classification
 
 plain = Classification.training_step
 

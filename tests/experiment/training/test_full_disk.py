@@ -16,11 +16,12 @@ import torch
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from anodev2.cli import main
-from anodev2.experiment import checkpoints, compare, run
-from anodev2.experiment.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment import compare
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import train_run
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training import checkpoints, run
+from anodev2.experiment.training.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment.training.run import train_run
+from anodev2.experiment.training.task import Classification
 from anodev2.experiment.whole_file import UNFINISHED, whole_file
 from tiny import tiny_config, tiny_data
 

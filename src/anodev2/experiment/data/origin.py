@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anodev2.experiment.source import Source, first_line
+from anodev2.experiment.data.source import Source, first_line
 from anodev2.usage import UsageError
 
 INTEGER_LABELS = ("label", "labels", "fine_label")

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.folder import difference
-from anodev2.experiment.history import History
 from anodev2.experiment.recipe import recipe_for
+from anodev2.experiment.training.history import History
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from anodev2.experiment.evaluations import count_field_evaluations
+from anodev2.experiment.training.evaluations import count_field_evaluations
 from anodev2.models import build_model
 
 # Of resnet4, forward and backward; its one block is the field.

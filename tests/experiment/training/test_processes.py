@@ -14,8 +14,14 @@ from lightning.pytorch.strategies.launchers import subprocess_script
 
 from anodev2.cli import main
 from anodev2.experiment.failure import RunFailure
-from anodev2.experiment.processes import Launcher, Shares, check_processes, companions, is_first
-from anodev2.experiment.run import check_fit
+from anodev2.experiment.training.processes import (
+    Launcher,
+    Shares,
+    check_processes,
+    companions,
+    is_first,
+)
+from anodev2.experiment.training.run import check_fit
 from anodev2.usage import UsageError
 from tiny import tiny_config, tiny_data
 

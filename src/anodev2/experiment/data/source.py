@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anodev2.experiment.cache import split_of
-from anodev2.experiment.images import ImageData, Split, hold_out, measured
+from anodev2.experiment.data.cache import split_of
+from anodev2.experiment.data.images import ImageData, Split, hold_out, measured
 from anodev2.usage import UsageError
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Runs stopped from outside, as processes: SIGKILL and Ctrl-C."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from anodev2.experiment.checkpoints import read_checkpoint
 from anodev2.experiment.folder import LOCK, claimed, run_state
+from anodev2.experiment.training.checkpoints import read_checkpoint
 from anodev2.experiment.whole_file import UNFINISHED
 from terminal import heed_interrupts
 from tiny import tiny_config
@@ -93,7 +94,10 @@ def test_runs_killed_at_twenty_moments_and_in_the_middle_of_writing_end_as_one_n
     tmp_path: Path,
 ) -> None:
     script = [sys.executable, str(Path(__file__).with_name("killed.py")), str(tmp_path)]
-    done = subprocess.run(script, capture_output=True, text=True, check=False)
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}  # that of the tests
+    done = subprocess.run(
+        script, env={**os.environ, **path}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert len(found["kills"]) == 20

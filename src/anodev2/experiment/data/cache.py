@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from anodev2.experiment.damaged import Damaged, set_aside
-from anodev2.experiment.images import ImageData, Split, measured
+from anodev2.experiment.data.images import ImageData, Split, measured
 from anodev2.experiment.whole_file import remove_unfinished, whole_file
 from anodev2.usage import UsageError
 

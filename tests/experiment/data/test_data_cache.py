@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from anodev2.experiment.damaged import Damaged, set_aside
-from anodev2.experiment.data import load_data
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.whole_file import UNFINISHED
 from anodev2.usage import UsageError
 from damage import Touching, flip_bit, forbid, truncate
@@ -56,7 +56,7 @@ def test_a_second_load_does_not_import_datasets(
 
 def test_reading_the_loader_imports_none_of_the_slow_libraries() -> None:
     code = (
-        "import sys, anodev2.experiment.data; "
+        "import sys, anodev2.experiment.data.loading; "
         "print([name for name in ('datasets', 'sklearn', 'PIL') if name in sys.modules])"
     )
     command = [sys.executable, "-c", code]

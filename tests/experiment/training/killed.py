@@ -4,7 +4,8 @@ Every process is a fork of this one, which has imported everything and started n
 is killed by its parent after a random time, or kills itself at a given place in the writing
 of a file. A run that ends before it was killed is compared, and the next one begins.
 
-python killed.py FOLDER prints, as JSON, the kills that happened and what differed.
+PYTHONPATH=tests/experiment python killed.py FOLDER prints, as JSON, the kills that happened and
+what differed.
 """
 
 import json
@@ -19,11 +20,11 @@ from typing import Any
 
 import torch
 
-from anodev2.experiment import run
-from anodev2.experiment.checkpoints import model_weights
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import train_run
+from anodev2.experiment.training import run
+from anodev2.experiment.training.checkpoints import model_weights
+from anodev2.experiment.training.run import train_run
 from anodev2.experiment.whole_file import UNFINISHED
 from tiny import tiny_config, tiny_data
 

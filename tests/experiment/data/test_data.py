@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from anodev2.experiment.data import ImageData, load_data
+from anodev2.experiment.data.loading import ImageData, load_data
 from pictures import (
     cached,
     encoded,
@@ -21,7 +21,7 @@ from pictures import (
     write_rows,
 )
 
-CIFAR10 = Path(__file__).parents[2] / "../shared/data/cifar10"
+CIFAR10 = Path(__file__).parents[3] / "../shared/data/cifar10"
 
 
 @pytest.fixture(autouse=True)

@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-from anodev2.experiment.cache import (
+from anodev2.experiment.data.cache import (
     cache_file,
     cache_folder,
     folder_digest,
     read_cache,
     write_cache,
 )
-from anodev2.experiment.images import ImageData, Split, hold_out, measured
-from anodev2.experiment.origin import open_folder, open_hub
+from anodev2.experiment.data.images import ImageData, Split, hold_out, measured
+from anodev2.experiment.data.origin import open_folder, open_hub
 from anodev2.usage import UsageError, check_choice
 
 __all__ = ["ImageData", "Split", "load_data"]

@@ -17,20 +17,22 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from anodev2.experiment.checkpoints import (
+from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
+from anodev2.experiment.data.loading import ImageData, load_data
+from anodev2.experiment.failure import failure_kept, written_or_failed
+from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
+from anodev2.experiment.recipe import Recipe, recipe_for
+from anodev2.experiment.result import Result, describe_data, describe_environment
+from anodev2.experiment.training.checkpoints import (
     WholeCheckpointIO,
     checkpoint_callbacks,
     checkpoint_to_resume,
 )
-from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
-from anodev2.experiment.data import ImageData, load_data
-from anodev2.experiment.evaluations import count_field_evaluations
-from anodev2.experiment.failure import failure_kept, written_or_failed
-from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
-from anodev2.experiment.history import History
-from anodev2.experiment.initialization import initialize
-from anodev2.experiment.motion import describe_motion
-from anodev2.experiment.processes import (
+from anodev2.experiment.training.evaluations import count_field_evaluations
+from anodev2.experiment.training.history import History
+from anodev2.experiment.training.initialization import initialize
+from anodev2.experiment.training.motion import describe_motion
+from anodev2.experiment.training.processes import (
     Shares,
     Stops,
     check_processes,
@@ -38,11 +40,9 @@ from anodev2.experiment.processes import (
     following,
     is_first,
 )
-from anodev2.experiment.progress import Bar, EpochLines
-from anodev2.experiment.recipe import Recipe, recipe_for
-from anodev2.experiment.result import Result, describe_data, describe_environment
-from anodev2.experiment.reversal import reversal_error
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training.progress import Bar, EpochLines
+from anodev2.experiment.training.reversal import reversal_error
+from anodev2.experiment.training.task import Classification
 from anodev2.models import IMAGE_SIZE, build_model
 from anodev2.usage import UsageError
 

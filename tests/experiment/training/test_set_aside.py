@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 import torch
 
-from anodev2.experiment import conditions, run
-from anodev2.experiment.checkpoints import WholeCheckpointIO, model_weights, read_checkpoint
+from anodev2.experiment import conditions
 from anodev2.experiment.conditions import report_conditions
 from anodev2.experiment.folder import Busy, claimed
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import train_run
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training import run
+from anodev2.experiment.training.checkpoints import (
+    WholeCheckpointIO,
+    model_weights,
+    read_checkpoint,
+)
+from anodev2.experiment.training.run import train_run
+from anodev2.experiment.training.task import Classification
 from anodev2.usage import UsageError
 from damage import BAD_CHECKPOINTS, BAD_RESULTS, Touching, forbid, resaved, truncate, widen
 from tiny import stop_in_epoch, tiny_config, tiny_data

@@ -11,15 +11,15 @@ import pytest
 import torch
 import yaml
 
-from anodev2.experiment import run
-from anodev2.experiment.checkpoints import model_weights, read_checkpoint
 from anodev2.experiment.config import fast_precision, run_config
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.folder import run_state
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.run import train_run
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training import run
+from anodev2.experiment.training.checkpoints import model_weights, read_checkpoint
+from anodev2.experiment.training.run import train_run
+from anodev2.experiment.training.task import Classification
 from anodev2.usage import UsageError
 from tiny import Batch, stop_in_epoch, tiny_config, tiny_data
 

@@ -11,9 +11,9 @@ from torch.nn.utils import clip_grad_norm_
 from torchmetrics.classification import MulticlassAccuracy
 
 from anodev2.block import CoupledODE
-from anodev2.experiment.batches import Augmentation, Batches
+from anodev2.experiment.data.batches import Augmentation, Batches
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.failure import RunFailure
-from anodev2.experiment.images import ImageData
 from anodev2.experiment.recipe import Recipe
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64, UInt8
 from torch import Tensor
 from torch.nn import functional
 
-from anodev2.experiment.images import Split
+from anodev2.experiment.data.images import Split
 from anodev2.usage import UsageError
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from anodev2.experiment.batches import Augmentation, Batches, crop
-from anodev2.experiment.images import Split
+from anodev2.experiment.data.batches import Augmentation, Batches, crop
+from anodev2.experiment.data.images import Split
 from anodev2.usage import UsageError
 
 RGB = {"mean": (0.0, 0.0, 0.0), "std": (1 / 255, 1 / 255, 1 / 255)}  # leaves pixels as they are

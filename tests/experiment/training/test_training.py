@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from anodev2.experiment import run
-from anodev2.experiment.batches import Augmentation, Batches
-from anodev2.experiment.data import load_data
-from anodev2.experiment.images import Split
+from anodev2.experiment.data.batches import Augmentation, Batches
+from anodev2.experiment.data.images import Split
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.run import train_run
-from anodev2.experiment.task import Classification
+from anodev2.experiment.training import run
+from anodev2.experiment.training.run import train_run
+from anodev2.experiment.training.task import Classification
 from tiny import tiny_config, tiny_data
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-CIFAR10 = Path(__file__).parents[3] / "shared/data/cifar10"
+CIFAR10 = Path(__file__).parents[4] / "shared/data/cifar10"
 
 
 @pytest.fixture(autouse=True)

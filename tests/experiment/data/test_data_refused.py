@@ -148,7 +148,7 @@ def test_too_few_images_to_hold_out_a_fifth_are_refused(tmp_path: Path) -> None:
 def test_an_unreachable_hub_is_one_line_within_seconds(tmp_path: Path) -> None:
     code = (
         "import datasets, time\n"
-        "from anodev2.experiment.data import load_data\n"
+        "from anodev2.experiment.data.loading import load_data\n"
         "start = time.perf_counter()\n"
         "try:\n    load_data('uoft-cs/cifar10')\n"
         "except ValueError as error:\n    print(error)\n"
@@ -173,7 +173,7 @@ def test_what_cannot_be_opened_leaves_no_line_but_the_error(tmp_path: Path) -> N
     (tmp_path / "junk/train-00000-of-00001.parquet").write_bytes(b"junk")
     code = (
         "import sys\n"
-        "from anodev2.experiment.data import load_data\n"
+        "from anodev2.experiment.data.loading import load_data\n"
         "load_data(sys.argv[1])\n"
         "try:\n    load_data(sys.argv[2])\n"
         "except ValueError:\n    print('refused')\n"

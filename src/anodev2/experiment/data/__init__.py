@@ -1,0 +1,1 @@
+"""Images to train on: where they come from, how they are kept, and their batches."""
