@@ -33,10 +33,12 @@ CONFIG = run_config(
     epochs=EPOCHS,
     seed=0,
     precision="float32",
+    p_rate=1.0,
     devices=2,
 )
 RUN = Path("runs") / CONFIG.name
-TRAIN = ["train", "--epochs", str(EPOCHS), "--precision", "float32", "--devices", "2"]
+TRAIN = ["train", "--epochs", str(EPOCHS), "--precision", "float32", "--p_rate", "1"]
+TRAIN += ["--devices", "2"]
 
 
 def start(
