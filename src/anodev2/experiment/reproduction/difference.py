@@ -12,8 +12,7 @@ class Difference:
 
     Args:
         value: the difference.
-        half_width: half of its 95 % interval; None where a side has a single run, or nothing
-            varies.
+        half_width: half of its 95 % interval; None where a side has a single run.
     """
 
     value: float
@@ -46,7 +45,7 @@ def difference(of: Sequence[float], to: Sequence[float]) -> Difference:
     parts = [variance(side) / len(side) for side in (of, to)]
     total = sum(parts)
     if total == 0:
-        return Difference(value, None)
+        return Difference(value, 0.0)
     sides = zip(parts, (of, to), strict=True)
     freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in sides)
     return Difference(value, float(t.ppf(0.975, freedom)) * sqrt(total))
