@@ -156,6 +156,7 @@ def test_the_recipes_rate_of_p_is_one_run_however_it_is_given() -> None:
     assert tiny_config(p_rate=1.0).label == "anodev2-2 p-rate=1"
     paper = tiny_config(p_rate=1.0, recipe="paper")
     assert paper == tiny_config(recipe="paper")
+    assert replace(tiny_config(method="anode"), p_rate=1.0).label == "anode"  # of older versions
 
 
 def test_an_evolution_given_twice_is_run_once(

@@ -141,6 +141,11 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
         UsageError, match=r"'default' has warmup 1\.0 now, but 2\.0 in the finished"
     ):
         reproduce(work(tmp_path, seeds=(1,)), engine)
+    for path in tmp_path.glob("runs/*/result.json"):  # of a version without a rate of p
+        found = Result.read(path)
+        replace(found, recipe={"warmup": 1.0}).write(path)
+    with pytest.raises(UsageError, match=r"'default' has p_rate 3\.0 now, but 1\.0 in the"):
+        reproduce(work(tmp_path, seeds=(1,)), engine)
     assert engine.asked == []
 
 
