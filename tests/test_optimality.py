@@ -1,7 +1,6 @@
 """The optimality system: its gradients are autograd's, and its continuous form tends to them."""
 
 from functools import partial
-from itertools import product
 from math import log2
 
 import pytest
@@ -10,43 +9,11 @@ from torch import Tensor, nn
 
 from anodev2 import CoupledODE, Coupling, configuration_1, configuration_2
 from anodev2.evolution import Frozen, LinearEvolution, ReactionDiffusionAdvection, compress
-from anodev2.memory import Exponential
 from anodev2.optimality import adjoints, continuous_gradients, gradients
 from anodev2.regularization import Regularization
 from anodev2.solver import RK4, Midpoint
-from anodev2.stationarity import as_table, stationarity
 from cases import EVOLUTIONS, MEMORY_KERNELS
-
-COUPLINGS = [configuration_1(3), configuration_2(2, 4)]
-RAW = partial(Exponential, learn=True, normalize=False)
-LINEAR = partial(ReactionDiffusionAdvection, activation=None)
-
-
-def field() -> nn.Sequential:
-    """Smooth, with norms, dropout and a bias that no norm takes away."""
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(2, 2, 3, padding=1, bias=False),
-        nn.BatchNorm2d(2),
-        nn.Tanh(),
-        nn.Dropout(0.2),
-        nn.Conv2d(2, 2, 3, padding=1),
-    )
-
-
-def moving(block: CoupledODE) -> CoupledODE:
-    """In float64, with random p."""
-    source = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for p in block.evolution.parameters():
-            p.copy_(0.4 * torch.rand(p.shape, generator=source) - 0.2)
-    return block.double()
-
-
-def data(size: int = 5) -> tuple[Tensor, Tensor]:
-    source = torch.Generator().manual_seed(4)
-    z0, dj_dz1 = torch.randn(2, 2, 2, size, size, generator=source, dtype=torch.float64)
-    return z0, dj_dz1
+from smooth import COUPLINGS, LINEAR, RAW, data, field, moving
 
 
 def by_autograd(block: CoupledODE) -> dict[str, Tensor]:
@@ -218,85 +185,3 @@ def test_the_continuous_system_needs_rates_and_a_theta_at_every_time():
     block = moving(CoupledODE(field(), evolution=LINEAR, coupling=configuration_2()))
     with pytest.raises(ValueError, match="reads theta at every time"):
         continuous_gradients(block, *data())
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    blocks = [
-        CoupledODE(field(), evolution=LINEAR, coupling=c, memory=m())
-        for c, m in product(COUPLINGS, [MEMORY_KERNELS[0], RAW])
-    ]
-    return nn.Sequential(*(moving(block) for block in blocks), nn.ReLU(inplace=True))
-
-
-@pytest.mark.parametrize("p_decay", [None, 0.0, 0.3])
-def test_residuals_of_a_network_are_the_norms_of_its_gradients_and_weight_decay(p_decay):
-    model, (z0, _) = network(), data()
-    torch.manual_seed(6)
-    rows = stationarity(
-        model, lambda: (model(z0) + 1).square().mean(), weight_decay=0.01, p_decay=p_decay
-    )
-    factors = dict.fromkeys(["p", "kernel"], 0.01 if p_decay is None else p_decay) | {"w0": 0.01}
-    assert all(p.grad is None for p in model.parameters())
-    torch.manual_seed(6)
-    (model(z0) + 1).square().mean().backward()
-    for row, block in zip(rows, list(model)[:-1], strict=True):
-        groups = {
-            "w0": [block.get_parameter(name) for name in block.evolved],
-            "p": [*block.evolution.parameters()],
-            "kernel": [*block.memory.parameters()],
-        }
-        for group, parameters in groups.items():
-            found = getattr(row, group)
-            if not parameters:
-                assert found is None
-                continue
-            total = torch.cat([(p.grad + factors[group] * p).flatten() for p in parameters])
-            assert found.norm == pytest.approx(total.norm().item(), rel=1e-9)
-            assert 0 < found.relative <= 1
-
-
-class Noting(nn.Sequential):
-    """Notes whether autocast is on wherever it runs."""
-
-    cast: list[bool]
-
-    def forward(self, z: Tensor) -> Tensor:
-        self.cast.append(torch.is_autocast_enabled("cpu"))
-        return super().forward(z)
-
-
-@pytest.mark.parametrize("cast", [True, False])
-def test_residuals_are_computed_under_the_autocast_state_of_the_loss(cast):
-    seen = Noting.cast = []
-    model = CoupledODE(Noting(*field()), evolution=LINEAR, coupling=configuration_1(2))
-    z0 = data()[0].float()
-
-    def loss() -> Tensor:
-        with torch.autocast("cpu", torch.bfloat16, enabled=cast):
-            return model(z0).float().square().mean()
-
-    stationarity(model, loss)
-    assert seen == [cast] * 6  # the loss, the forward pass of the system, and its way back
-
-
-def test_a_block_that_does_not_run_just_once_is_named():
-    model, (z0, _) = network(), data()
-    with pytest.raises(ValueError, match="block '3' did not run"):
-        stationarity(model, lambda: model[:3](z0).sum())
-    with pytest.raises(ValueError, match="block '0' ran twice"):
-        stationarity(model, lambda: model(model(z0)).sum())
-
-
-def test_a_residual_is_zero_where_the_loss_does_not_depend_on_the_weights():
-    w = nn.Conv2d(1, 1, 3, padding=1, bias=False)
-    model = CoupledODE(w, evolution=LINEAR, coupling=configuration_1(1)).double()
-    z0 = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
-    (row,) = stationarity(model, lambda: model(z0).sum())
-    assert row.w0.norm == 0 and row.w0.relative == 0
-
-
-def test_the_report_has_a_line_for_each_block():
-    model, (z0, _) = network(), data()
-    table = as_table(stationarity(model, lambda: model(z0).square().mean()))
-    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == ["0", "1", "2", "3"]

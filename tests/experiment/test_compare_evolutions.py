@@ -1,33 +1,30 @@
-"""Evolutions side by side, what a run says of its motion, and the rate of p."""
+"""Evolutions side by side, and what a run says of its motion."""
 
 import json
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 import yaml
-from torch import Tensor, nn
+from torch import nn
 
 from anodev2 import CoupledODE
 from anodev2.cli import main
-from anodev2.evolution import LinearEvolution, ReactionDiffusionAdvection
+from anodev2.evolution import ReactionDiffusionAdvection
 from anodev2.experiment import compare
 from anodev2.experiment.compare import compare_methods
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.folder import run_state
-from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
 from anodev2.experiment.spelling import moving
 from anodev2.experiment.training.checkpoints import model_weights, read_checkpoint
 from anodev2.experiment.training.motion import describe_motion
 from anodev2.experiment.training.run import network
-from anodev2.experiment.training.task import Classification
-from anodev2.memory import Gaussian, Learned
-from anodev2.models import Moving, build_model
+from anodev2.memory import Gaussian
+from anodev2.models import build_model
 from anodev2.regularization import Regularization
 from anodev2.solver import RK4
 from anodev2.usage import UsageError
@@ -264,53 +261,3 @@ def test_a_fourth_of_the_numbers_hold_the_weights_at_compression_4() -> None:
     )
     numbers = [sum(p.numel() for p in model.parameters()) for model in (whole, few)]
     assert numbers[0] - numbers[1] == FIELD * 3 // 4
-
-
-# The rate of p.
-
-
-def groups(model: nn.Module, p_rate: float) -> list[dict[str, object]]:
-    """The optimiser's groups in training."""
-    recipe = replace(recipe_for("resnet4", 1), p_rate=p_rate)
-    task = Classification(model, tiny_data(), recipe, 0)
-    task.trainer = SimpleNamespace(world_size=1, global_rank=0)
-    return task.configure_optimizers()["optimizer"].param_groups
-
-
-def same(found: list[Tensor], expected: list[Tensor]) -> bool:
-    return sorted(map(id, found)) == sorted(map(id, expected))
-
-
-def test_p_and_the_memory_are_a_group_of_their_own_with_their_own_rate() -> None:
-    model = build_model("resnet4", moving=Moving(memory=Learned))
-    rest, p = groups(model, 3.0)
-    named = dict(model.named_parameters())
-    moves = {n for n in named if ".evolution." in n or ".memory." in n}
-    assert same(p["params"], [named[n] for n in moves])
-    assert same(rest["params"], [named[n] for n in named.keys() - moves])
-    assert (rest["initial_lr"], p["initial_lr"]) == (0.1, 3 * 0.1)
-    assert p["lr"] == 3 * rest["lr"]
-
-
-def test_at_a_factor_of_1_all_parameters_are_one_group() -> None:
-    model = build_model("resnet4")
-    (group,) = groups(model, 1.0)
-    assert same(group["params"], list(model.parameters()))
-
-
-def test_a_network_that_does_not_move_has_one_group_at_any_factor() -> None:
-    model = build_model("resnet4", method="anode")
-    (group,) = groups(model, 3.0)
-    assert same(group["params"], list(model.parameters()))
-
-
-@pytest.mark.parametrize("p_rate", [1.0, 3.0])
-def test_what_weights_and_blocks_share_is_in_one_group_once(p_rate: float) -> None:
-    kernel, operators = Learned(), {}
-    way = Moving(
-        evolution=lambda shape: operators.setdefault(shape, LinearEvolution(shape)),
-        memory=lambda: kernel,
-    )
-    model = build_model("resnet10", moving=way)
-    found = [p for group in groups(model, p_rate) for p in group["params"]]
-    assert same(found, list(model.parameters()))

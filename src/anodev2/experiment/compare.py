@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,7 +10,7 @@ from anodev2.experiment.comparison import write_report
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import RunFailure, written_or_failed
-from anodev2.experiment.folder import read_config, run_state, write_config
+from anodev2.experiment.folder import difference, read_config, run_state, write_config
 from anodev2.experiment.result import Result
 from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
 from anodev2.experiment.training.run import check_fit, train_run
@@ -18,6 +18,8 @@ from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 Number = TypeVar("Number", int, float)
+OWN = ("method", "seed", "evolution", "memory", "regularization", "p_rate")
+"""What the runs of a comparison differ in."""
 
 
 def compare_methods(
@@ -84,20 +86,14 @@ def compare_methods(
 
 def _claim(out: Path, config: RunConfig) -> None:
     """Keep a comparison's folder to one model, data set and recipe, or refuse it."""
-    own = ("method", "seed", "evolution", "memory", "regularization", "p_rate")
-    shared = {k: v for k, v in asdict(config).items() if k not in own}
-    path = out / "comparison.yaml"
+    settings, path = asdict(config), out / "comparison.yaml"
+    own = {key: settings.pop(key) for key in OWN}
     if path.exists():
-        usual = {f.name: f.default for f in fields(config)}  # what older folders do not say
-        found = {**usual, **read_config(path)}
-        for key, value in shared.items():
-            if found[key] != value:
-                raise UsageError(
-                    f"'{out}' holds a comparison with {key} {found[key]!r}, not {value!r}: "
-                    "choose another --out"
-                )
+        other = difference({**read_config(path), **own}, config)
+        if other:
+            raise UsageError(f"'{out}' holds a comparison {other}: choose another --out")
         return
-    write_config(path, shared)
+    write_config(path, settings)
 
 
 def with_companions(methods: Sequence[str]) -> list[str]:

@@ -145,7 +145,7 @@ def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
 def _environment(results: Sequence[Result]) -> str:
     """Versions, threads and revisions of the runs, each with all values that it had."""
     names = results[0].environment
-    known = {n: sorted({str(r.environment.get(n)) for r in results}) for n in names}
+    known = {n: sorted({v for r in results for v in r.trained_with(n)}) for n in names}
     listed = ", ".join(f"{name.replace('_', ' ')} {' and '.join(v)}" for name, v in known.items())
     precisions = " and ".join(sorted({result.precision for result in results}))
     return f"Made by `anodev2 compare` in {precisions}, with {listed}."

@@ -20,7 +20,7 @@ DIGITS_EPOCHS = 15
 class RunConfig:
     """What makes a run: two runs of one configuration have one result.
 
-    `p_rate` is None where it is the recipe's.
+    `precision` is a key of `PRECISIONS`; `p_rate` is None where it is the recipe's.
     """
 
     model: str
@@ -74,6 +74,9 @@ class RunConfig:
 def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> RunConfig:
     """A configuration with its defaults filled in and its names checked.
 
+    The precision "auto" becomes the one that this machine has in hardware, so that the run keeps
+    it wherever it goes on.
+
     Raises:
         ValueError: an unknown name or a number out of range.
     """
@@ -84,6 +87,8 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
         raise UsageError(f"the weights of {rest['method']!r} stay at rest: it has no p for p_rate")
     check_choice("order", rest["order"], ORDERS)
     check_choice("precision", rest["precision"], ["auto", *PRECISIONS])
+    if rest["precision"] == "auto":
+        rest["precision"] = fast_precision()
     if not 0 <= rest["seed"] < 2**32:
         raise UsageError(f"seed must be at least 0 and below 2^32, got {rest['seed']}")
     if epochs is None:

@@ -13,6 +13,7 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.result import Result
 from anodev2.experiment.whole_file import UNFINISHED, remove_unfinished, whole_file
+from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 LOCK = ".lock"
@@ -119,13 +120,19 @@ def set_aside_result(folder: Path, config: RunConfig) -> None:
 
 
 def difference(found: Mapping[str, Any], config: RunConfig) -> str | None:
-    """What tells another run from this one, as in "with epochs 3, not 4"."""
-    usual = {f.name: f.default for f in fields(config)}  # what older files do not say
+    """What tells another run from this one, as in "with epochs 3, not 4".
+
+    Files of older versions lack what there was not yet, have the precision "auto" and a rate of p
+    for weights at rest.
+    """
+    usual = {f.name: f.default for f in fields(config)}
+    rests = not find_method(config.method).moves
     for key, value in asdict(config).items():
         given = found.get(key, usual[key])
         if given is MISSING:
             return f"without {key}"
-        if given != value:
+        older = (key, given) == ("precision", "auto") or (key == "p_rate" and rests)
+        if given != value and not older:
             return f"with {key} {given!r}, not {value!r}"
     return None
 

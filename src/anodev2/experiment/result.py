@@ -1,22 +1,15 @@
 """`result.json`: what a run was and what came out, complete enough to repeat it."""
 
 import json
-import platform
-import subprocess
-from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.training.history import Row
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
-
-PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
 
 KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("config", "recipe", "data", "field_evaluations", "environment"), (dict,)),
@@ -42,9 +35,11 @@ class Result:
             `describe_motion`; None for weights at rest.
         field_evaluations: per batch, `forward` and again in `backward`.
         seconds_per_step: median of a training step, None where none was timed.
-        precision: what `--precision` came to.
+        precision: of the run; older versions kept "auto" in `config`, and here what it came to.
         epochs: one row an epoch; see `History`.
-        environment: versions, git revision, processor and its threads.
+        environment: versions, git revision, processor and its threads of the process that
+            finished it.
+        earlier_environments: those of processes that trained it before, where they differ.
         reversal: see `reversal_error`; None where it was not measured.
     """
 
@@ -59,6 +54,12 @@ class Result:
     environment: dict[str, Any]
     motion: dict[str, float | None] | None = None
     reversal: float | None = None
+    earlier_environments: list[dict[str, Any]] = field(default_factory=list)
+
+    def trained_with(self, name: str) -> list[str]:
+        """The values of an entry of its environments, those of the first process first."""
+        found = [where.get(name) for where in (*self.earlier_environments, self.environment)]
+        return list(dict.fromkeys(str(value) for value in found if value is not None))
 
     @property
     def accuracy(self) -> float:
@@ -97,6 +98,8 @@ def _check(found: Any) -> None:
     for name, kinds in KINDS.items():
         if not isinstance(found.get(name), kinds):
             raise ValueError(f"its {name}: {found.get(name)!r:.40}")
+    if not all(isinstance(where, dict) for where in found.get("earlier_environments", [])):
+        raise ValueError("its earlier environments")
     numbers = [row.get("epoch") for row in found["epochs"]]
     if not numbers or numbers != list(range(1, found["config"]["epochs"] + 1)):
         raise ValueError("its epochs are not all there")
@@ -115,40 +118,3 @@ def describe_data(data: ImageData) -> dict[str, Any]:
         "encoding": data.encoding,
         "is_cifar10": data.is_cifar10,
     }
-
-
-def describe_environment(threads: int) -> dict[str, Any]:
-    """Versions, git revision of the source (None unless git tracks it) and threads."""
-    return {
-        "python": platform.python_version(),
-        **{package: version(package) for package in PACKAGES},
-        "git_revision": _git_revision(),
-        "processor": processor(),
-        "threads": threads,
-    }
-
-
-def processor() -> str:
-    """The model of this machine's accelerator, else of its processor."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
-
-
-def _git_revision() -> str | None:
-    here = Path(__file__)
-    tracked = ["git", "ls-files", "--error-unmatch", here.name]
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        for command in (tracked, describe):
-            found = subprocess.run(
-                command, cwd=here.parent, capture_output=True, text=True, check=True
-            )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.stdout.strip()

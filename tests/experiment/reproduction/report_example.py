@@ -43,7 +43,7 @@ def accuracy(model: str) -> Table:
                 f"{difference:+.2f}".replace("-", "−") if measured and position else "",
                 f"{difference:+.1f} ± 0.5".replace("-", "−") if measured and position else "",
                 f"{paper.parameters:,.2f} K",
-                f"0:{9 + 17 * position % 50:02}:10" if measured else "",
+                f"{9 + 17 * position % 50} min" if measured else "",
             )
         )
     return Table(COLUMNS, rows)

@@ -23,7 +23,7 @@ def result(
     """A run whose last test accuracy, in per cent, is given."""
     config = run_config(
         model=model, method=method, order="pre", data="cifar10", epochs=epochs, seed=seed,
-        precision="auto", **settings,
+        precision="bfloat16", **settings,
     )  # fmt: skip
     rows = [
         {

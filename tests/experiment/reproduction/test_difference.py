@@ -2,7 +2,7 @@
 
 import pytest
 
-from anodev2.experiment.reproduction.difference import difference
+from anodev2.experiment.reproduction.difference import difference, difference_to
 
 
 def test_the_interval_of_equal_spreads_is_students() -> None:
@@ -15,6 +15,13 @@ def test_the_interval_of_equal_spreads_is_students() -> None:
 def test_the_interval_of_unequal_spreads_has_welchs_degrees_of_freedom() -> None:
     found = difference([10.0, 14.0], [1.0, 1.0, 1.0])  # one side alone: one degree of freedom
     assert found.half_width == pytest.approx(12.7062047 * 2.0)
+
+
+def test_to_an_exact_figure_the_interval_is_that_of_the_runs_alone() -> None:
+    found = difference_to([2.0, 3.0, 4.0], 2.5)  # standard error sqrt(1/3), two degrees of freedom
+    assert found.value == pytest.approx(0.5)
+    assert found.half_width == pytest.approx(4.3026527 / 3**0.5)
+    assert str(difference_to([2.0], 2.5)) == "-0.50"
 
 
 def test_a_single_run_on_a_side_has_no_interval() -> None:

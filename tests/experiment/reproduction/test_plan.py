@@ -68,6 +68,14 @@ def test_steps_are_timed_once_with_those_that_the_claims_compare(tmp_path: Path)
     assert timed_steps(runs, tiny_data(), path, threads=1) == first == read_seconds(path)
 
 
+def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    for method in ("anode", "anode-5", "baseline"):
+        found = timed_steps([tiny_config(method=method)], tiny_data(), path, threads=1)
+    assert {"anode", "anode-5", "baseline"} <= found["resnet4"].keys()
+    assert found == read_seconds(path)
+
+
 def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
     held = {"threads": 7, "model": "resnet4", "seconds": {"baseline": 9.0}}

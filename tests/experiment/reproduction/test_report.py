@@ -37,7 +37,7 @@ def test_a_row_has_our_runs_the_papers_and_both_differences() -> None:
         "77.27 / 78.58",
         "78.11",
         "+1.16",
-        "-6.11",
+        "-6.11 ± 2.48",
     ]
 
 
@@ -192,6 +192,23 @@ def test_results_of_other_versions_are_left_out_with_a_line(
     replace(result(seed=1), **change).write(tmp_path / "runs" / "other" / "result.json")
     assert len(collect([tmp_path]).results) == 1
     assert "is no result for a report" in capsys.readouterr().err
+
+
+def test_a_result_whose_run_has_another_name_by_now_is_finished(tmp_path: Path) -> None:
+    older = result(method="anodev2-1")
+    folder = tmp_path / "runs" / "resnet4-anodev2-1-seed0"  # with a rate of p that had no name
+    replace(older, config=older.config | {"p_rate": 1.0}).write(folder / "result.json")
+    (folder / "config.yaml").write_text("epochs: 2\n")
+    begun = tmp_path / "runs" / "begun"
+    begun.mkdir()
+    (begun / "config.yaml").write_text("epochs: 2\n")
+    assert list(collect([tmp_path]).unfinished) == ["begun"]
+
+
+def test_a_run_is_listed_with_every_revision_that_trained_it() -> None:
+    later = result(seed=1)
+    resumed = replace(later, earlier_environments=[later.environment | {"git_revision": "first"}])
+    assert run_table(Collection((result(), resumed))).rows[1][-1] == "first, abc"
 
 
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:

@@ -68,8 +68,10 @@ def test_seeds_come_one_after_another_so_that_a_part_is_a_table_too() -> None:
 
 
 def test_frozen_weights_are_a_run_of_their_own() -> None:
-    runs = runs_of(rows_of("ablation", ["anodev2-2"]), ["resnet4"], [0], **SETTINGS)
-    assert [c.name for c in runs] == ["resnet4-anodev2-2-seed0", "resnet4-anodev2-2-frozen-seed0"]
+    rows = rows_of("ablation", ["anodev2-2 frozen"])
+    runs = runs_of(rows, ["resnet4"], [0], **SETTINGS)
+    assert [c.name for c in runs] == ["resnet4-anodev2-2-frozen-seed0"]
+    assert [row.label for row in rows_of("all", ["anodev2-2"])] == ["anodev2-2"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_frozen_weights_are_a_run_of_their_own() -> None:
     [
         ("acuracy-1", None, "unknown table 'acuracy-1'.*did you mean 'accuracy-1'"),
         ("accuracy-1", ["anode"], "method of the table accuracy-1 'anode'.*did you mean 'anode-5'"),
-        ("accuracy-1", ["basline"], "unknown method 'basline'"),
+        ("accuracy-1", ["basline"], "method of the table accuracy-1 'basline'.*'baseline'"),
     ],
 )
 def test_what_a_table_does_not_have_is_refused_by_name(table, kept, told) -> None:

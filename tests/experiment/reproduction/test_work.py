@@ -21,7 +21,7 @@ from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.local import Local
 from anodev2.experiment.reproduction.timing import timed_steps
 from anodev2.experiment.reproduction.work import Work, reproduce
-from anodev2.experiment.result import Result
+from anodev2.experiment.result import Result, describe_data
 from anodev2.usage import UsageError
 from results import result, write
 
@@ -62,7 +62,8 @@ class Stub(Engine):
                 yield Outcome(config, "busy")
             else:
                 found = result(method=config.method, seed=config.seed, epochs=config.epochs)
-                found = replace(found, config=vars(config))
+                data = found.data | describe_data(load_data(config.data)) | {"is_cifar10": True}
+                found = replace(found, config=vars(config), data=data, precision=config.precision)
                 found.write(out / "runs" / config.name / "result.json")
                 (out / "runs" / config.name / "config.yaml").write_text(
                     yaml.safe_dump(vars(config))
@@ -134,6 +135,10 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
         reproduce(replace(work(tmp_path, seeds=(1, 0)), epochs=3), engine)
     with pytest.raises(UsageError, match="epochs 3 for resnet4, whose finished runs here have 2"):
         reproduce(replace(work(tmp_path, seeds=(1,)), epochs=3), engine)
+    with pytest.raises(
+        UsageError, match=r"precision bfloat16 for .* finished runs here have float32"
+    ):
+        reproduce(replace(work(tmp_path, seeds=(1,)), precision="bfloat16"), engine)
     for path in tmp_path.glob("runs/*/result.json"):
         found = Result.read(path)
         replace(found, recipe=found.recipe | {"warmup": 2.0}).write(path)
@@ -147,6 +152,28 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
     with pytest.raises(UsageError, match=r"'default' has p_rate 3\.0 now, but 1\.0 in the"):
         reproduce(work(tmp_path, seeds=(1,)), engine)
     assert engine.asked == []
+
+
+def test_runs_on_other_images_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    reproduce(work(tmp_path), Stub())
+    for path in tmp_path.glob("runs/*/result.json"):
+        found = Result.read(path)
+        replace(found, data=found.data | {"train_images": 50_000}).write(path)
+    engine = Stub()
+    with pytest.raises(UsageError, match=r"train images 1437 for .* here have 50000: choose"):
+        reproduce(work(tmp_path, seeds=(1,)), engine)
+    assert engine.asked == []
+
+
+def test_where_the_only_result_is_damaged_its_run_is_done_again(tmp_path: Path, capsys) -> None:
+    first = replace(work(tmp_path), methods=["baseline"])
+    reproduce(first, Stub())
+    path = tmp_path / "runs/resnet4-baseline-seed0/result.json"
+    path.write_bytes(path.read_bytes()[:100])
+    engine = Stub()
+    assert reproduce(first, engine) == 0
+    assert engine.asked == [["resnet4-baseline-seed0"]]
+    assert "result.json' is not the result of a run" in capsys.readouterr().err
 
 
 def test_the_folder_of_a_comparison_keeps_its_own_report(tmp_path: Path) -> None:

@@ -33,12 +33,10 @@ CONFIG = run_config(
     epochs=EPOCHS,
     seed=0,
     precision="float32",
-    p_rate=1.0,
     devices=2,
 )
 RUN = Path("runs") / CONFIG.name
-TRAIN = ["train", "--epochs", str(EPOCHS), "--precision", "float32", "--p_rate", "1"]
-TRAIN += ["--devices", "2"]
+TRAIN = ["train", "--epochs", str(EPOCHS), "--precision", "float32", "--devices", "2"]
 
 
 def start(
@@ -128,7 +126,15 @@ def accumulated_losses(config: RunConfig) -> list[float]:
     data, recipe = load_data(config.data), recipe_for(config.model, config.epochs)
     seed_everything(config.seed, verbose=False)
     model = network(config, data).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    moved = [x for name, x in model.named_parameters() if ".evolution." in name]
+    rest = [x for name, x in model.named_parameters() if ".evolution." not in name]
+    assert len(moved) == 6  # d, v and rho of either kernel
+    optimizer = torch.optim.SGD(
+        [{"params": rest}, {"params": moved, "lr": 0.1 * recipe.p_rate}],
+        lr=0.1,
+        momentum=0.9,
+        weight_decay=5e-4,
+    )
     steps = len(epoch_batches(data, epoch=0, rank=0))
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: recipe.rate_factor(step, steps)

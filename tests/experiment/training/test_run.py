@@ -13,7 +13,7 @@ import yaml
 
 from anodev2.experiment.config import fast_precision, run_config
 from anodev2.experiment.failure import RunFailure
-from anodev2.experiment.folder import run_state
+from anodev2.experiment.folder import run_state, write_config
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
 from anodev2.experiment.training import run
@@ -108,6 +108,35 @@ def test_a_run_interrupted_in_any_epoch_resumes_to_the_same_weights(
     result = train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
     assert equal(weights(finished), weights(tmp_path))
     assert [row["epoch"] for row in result.epochs] == [1, 2, 3]
+
+
+def test_a_run_names_every_environment_that_trained_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, revision in enumerate(("first", "second")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(run, "describe_environment", lambda _, r=revision: {"git_revision": r})
+            stop_in_epoch(number + 1, patch)
+            train_run(tiny_config(), tmp_path, resume=None, data=tiny_data())
+    monkeypatch.setattr(run, "describe_environment", lambda _: {"git_revision": "third"})
+    result = train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
+    assert result.trained_with("git_revision") == ["first", "second", "third"]
+    found = Result.read(tmp_path / FOLDER / "result.json")
+    assert found.earlier_environments == result.earlier_environments
+
+
+@pytest.mark.parametrize(
+    ("method", "older"), [("anode", {"p_rate": 1.0}), ("anodev2-2", {"precision": "auto"})]
+)
+def test_a_run_of_an_older_version_is_the_same_where_only_its_words_differ(
+    tmp_path: Path, method: str, older: dict[str, object]
+) -> None:
+    config = tiny_config(method=method, epochs=1)
+    result = train_run(config, tmp_path, resume=False, data=tiny_data())
+    folder = tmp_path / "runs" / config.name
+    write_config(folder / "config.yaml", result.config | older)
+    replace(result, config=result.config | older).write(folder / "result.json")
+    assert run_state(tmp_path, config) == "finished"
 
 
 def test_after_an_interruption_ctrl_c_works_again(
@@ -209,9 +238,9 @@ def test_auto_precision_is_bfloat16_only_where_hardware_has_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    assert fast_precision() == "bfloat16"
+    assert fast_precision() == tiny_config(precision="auto").precision == "bfloat16"
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    assert fast_precision() == "float32"
+    assert fast_precision() == tiny_config(precision="auto").precision == "float32"
 
 
 def test_bfloat16_keeps_the_weights_in_float32(tmp_path: Path) -> None:

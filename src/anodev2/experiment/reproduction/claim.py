@@ -18,6 +18,8 @@ from anodev2.models import build_model, find_method, spell_method
 
 FAR = 5.0
 """Points of accuracy that are far: single runs of a method differ by less."""
+SLIGHT = 0.5
+"""Points of accuracy below which a gain is none worth the name."""
 NOTHING = 0.03
 """A share of a training step that is as good as nothing."""
 FOUND = 0.01
@@ -56,8 +58,18 @@ def _judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "")
 
 def _unless_noise(holds: bool, found: Difference) -> bool | None:
     """None where the difference lies within its interval, or has none and is not far."""
-    noise = FAR if found.half_width is None else found.half_width
-    return None if abs(found.value) <= noise else holds
+    return None if abs(found.value) <= _noise(found) else holds
+
+
+def _noise(found: Difference) -> float:
+    return FAR if found.half_width is None else found.half_width
+
+
+def _no_gain(found: Difference) -> bool | None:
+    """Whether all of the interval is below `SLIGHT`; None where a gain is as little sure."""
+    if found.value + _noise(found) < SLIGHT:
+        return True
+    return False if found.value - _noise(found) > 0 else None
 
 
 def _pairs(
@@ -74,15 +86,15 @@ def _seeds(a: Sequence[float], b: Sequence[float]) -> str:
 
 def above_baseline(e: Evidence, method: str) -> Claim:
     """Min, max and average above the baseline's [Nt_5_results, Nt_10_theta_results]."""
-    checks = [
-        (
-            min(a) > min(b) and max(a) > max(b) and mean(a) > mean(b),
+    checks: list[Check] = []
+    for model, a, b in _pairs(e, method, "baseline"):
+        found = difference(a, b)
+        above = min(a) > min(b) and max(a) > max(b) and found.value > 0
+        told = (
             f"{NAMES[model]} {min(a):.2f} / {max(a):.2f} / {mean(a):.2f} against "
-            f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} "
-            f"({_seeds(a, b)}{difference(a, b).noise})",
+            f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)}{found.noise})"
         )
-        for model, a, b in _pairs(e, method, "baseline")
-    ]
+        checks.append((_unless_noise(above, found), told))
     name = CONFIGURATIONS[method]
     return _judged(
         f"{name.capitalize()} is above the baseline in minimum, maximum and average accuracy.",
@@ -154,14 +166,15 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
             gain = difference(most, fewest)
             listed = ", ".join(f"{mean(values):.2f} at {n}" for n, values in by.items())
             checks.append(
-                (_unless_noise(gain.value > 0 if help_ else gain.value <= 0, gain),
+                (_unless_noise(gain.value > 0, gain) if help_ else _no_gain(gain),
                  f"{NAMES[model]} {listed}: {gain} from {min(by)} to {max(by)} "
                  f"({_seeds(most, fewest)}{gain.noise})")
             )  # fmt: skip
     name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
     depth = "" if kind != "anode" else " too, so that depth alone earns it"
+    by_half = "" if help_ else f" (by {SLIGHT:g} points or more)"
     return _judged(
-        f"More steps {'help' if help_ else 'do not help'} {name}{depth}.",
+        f"More steps {'help' if help_ else 'do not help'} {name}{depth}{by_half}.",
         checks,
         missing=f"It needs runs of {kind} at two numbers of steps or more (table steps).",
     )
@@ -203,9 +216,9 @@ def evolution_costs_nothing(e: Evidence) -> Claim:
         for method in CONFIGURATIONS:
             if {method, f"{method} frozen"} <= times.keys():
                 share = 1 - times[f"{method} frozen"] / times[method]
-                if share < -NOTHING:  # frozen weights are not slower: this is noise
-                    continue
-                checks.append((share <= NOTHING, f"{NAMES[model]} {method} {100 * share:+.1f} %"))
+                # Frozen weights are not slower: where they seem so, the timing says nothing.
+                holds = None if share < -NOTHING else share <= NOTHING
+                checks.append((holds, f"{NAMES[model]} {method} {100 * share:+.1f} %"))
     return _judged(
         f"The evolution itself costs nothing (at most {100 * NOTHING:g} % of a training step).",
         checks,

@@ -9,15 +9,15 @@ from typing import Any
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.paper import NAMES
 from anodev2.experiment.recipe import Recipe, recipe_for
-from anodev2.experiment.result import Result
+from anodev2.experiment.result import Result, describe_data
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 Key = tuple[str, str]
 """A network and the label of a method on it, without the recipe where its runs have one."""
-SETTINGS = ("epochs", "order", "precision")
 DATA = ("name", "train_images", "test_images", "encoding", "is_cifar10")
 
 
@@ -81,10 +81,14 @@ class Collection:
         return [100 * result.accuracy for result in self.by_key.get((model, label), [])]
 
 
-def collect(folders: Sequence[Path]) -> Collection:
+def collect(folders: Sequence[Path], *, begun: bool = False) -> Collection:
     """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
 
     A file that is no result of a network here is left out, with a line on standard error.
+
+    Args:
+        folders: with `runs` in them.
+        begun: whether a folder may have no result yet.
 
     Raises:
         ValueError: a folder without results, or runs of a network under different settings or
@@ -99,7 +103,7 @@ def collect(folders: Sequence[Path]) -> Collection:
                 found.append((path, _read(path)))
             except Damaged as damaged:
                 print(f"anodev2: {damaged}; left out", file=sys.stderr)
-        if len(found) == before:
+        if len(found) == before and not begun:
             raise UsageError(
                 f"'{folder}' holds no finished runs: expected a folder with runs/*/result.json"
             )
@@ -107,9 +111,10 @@ def collect(folders: Sequence[Path]) -> Collection:
     first: dict[str, tuple[Path, Result]] = {}
     for path, result in found:
         first.setdefault(RunConfig(**result.config).name, (path, result))
+    finished = {*first, *(path.parent.name for path, _ in found)}
     for folder in folders:
         for path in sorted(folder.glob("runs/*/config.yaml")):
-            if path.parent.name not in first:
+            if path.parent.name not in finished:
                 unfinished.setdefault(path.parent.name, _state(path.parent))
     places = {name: path.parent for name, (path, _) in first.items()}
     return Collection(tuple(result for _, result in first.values()), places, unfinished)
@@ -147,11 +152,16 @@ def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
     recipes: dict[tuple[str, str], tuple[Path, dict[str, Any]]] = {}
     for path, result in runs:
         config = RunConfig(**result.config)
-        settings = {name: getattr(config, name) for name in SETTINGS}
-        settings |= {"precision": result.precision} | {key: result.data[key] for key in DATA[1:4]}
+        settings = _settings(config, result.precision, result.data)
         _compare(path, settings, *first.setdefault(config.model, (path, settings)))
         numbers, key = _numbers(result.recipe), (config.model, config.recipe)
         _compare(path, numbers, *recipes.setdefault(key, (path, numbers)))
+
+
+def _settings(config: RunConfig, precision: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What all runs of a network in a report have in common."""
+    own = {"epochs": config.epochs, "order": config.order, "precision": precision}
+    return own | {key: data[key] for key in DATA[1:4]}
 
 
 def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,22 +180,31 @@ def _compare(path: Path, found: dict[str, Any], other: Path, expected: dict[str,
             )
 
 
-def check_settings(runs: Collection, configs: Sequence[RunConfig]) -> None:
+def check_settings(runs: Collection, configs: Sequence[RunConfig], data: ImageData) -> None:
     """Refuse runs that could not stand in one report with those that are finished.
 
+    Args:
+        runs: finished ones.
+        configs: of the runs to come.
+        data: their images.
+
     Raises:
-        ValueError: other epochs, order, precision or numbers of the recipe, with the value that
-            the others have.
+        ValueError: other epochs, order, precision, images or numbers of the recipe, with the
+            value that the others have.
     """
-    known = {result.config["model"]: RunConfig(**result.config) for result in runs.results}
+    known = {
+        result.config["model"]: _settings(RunConfig(**result.config), result.precision, result.data)
+        for result in runs.results
+    }
     recipes = {(r.config["model"], RunConfig(**r.config).recipe): r.recipe for r in runs.results}
+    images = describe_data(data)
     for config in configs:
-        for name in SETTINGS:
-            expected = getattr(known.get(config.model, config), name)
-            if getattr(config, name) != expected:
+        own = _settings(config, config.precision, images)
+        for name, expected in known.get(config.model, own).items():
+            if own[name] != expected:
                 raise UsageError(
-                    f"{name} {getattr(config, name)} for {config.model}, whose finished runs here "
-                    f"have {expected}: choose another --out"
+                    f"{name.replace('_', ' ')} {own[name]} for {config.model}, whose finished runs "
+                    f"here have {expected}: choose another --out"
                 )
         now = asdict(recipe_for(config.model, config.epochs, config.recipe))
         found = _numbers(recipes.get((config.model, config.recipe), now))

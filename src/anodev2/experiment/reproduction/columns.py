@@ -9,17 +9,16 @@ _NUMBER = re.compile(
     r"(?<![\w.])[<>≤≥~≈]?\s?(?P<value>[+\-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[+-]?\d+)?)"
     r"(?:\s?(?P<unit>[%×]|[^\W\d_]+))?"
 )
-_CLOCK = re.compile(r"(\d+):([0-5]\d):([0-5]\d)")
-_SCALES = {"K": 1e3, "M": 1e6, "G": 1e9, "ms": 1e-3, "min": 60.0, "h": 3600.0}
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BETWEEN = frozenset(" /±+,;()[]")
 NOTHING = frozenset({"", "-", "−", "–", "—"})
 
 
 def number(cell: str) -> float | None:
-    """The number that a cell is sorted by: its first, in its unit.
+    """The number that a cell is sorted by: its first, or its time in seconds.
 
     A cell is a number where it holds numbers and their units only, such as `88.59 / 88.96`,
-    `1,756.68 K`, `−0.2 ± 0.5`, `12 %` or `0:03:20`; K, M and G multiply, times count in seconds.
+    `1,756`, `−0.2 ± 0.5`, `12 %` or `5 h 20 min`.
 
     Args:
         cell: its text.
@@ -28,14 +27,17 @@ def number(cell: str) -> float | None:
         None where it is text.
     """
     cell = cell.strip()
-    if clock := _CLOCK.fullmatch(cell):
-        hours, minutes, seconds = map(float, clock.groups())
-        return 3600 * hours + 60 * minutes + seconds
     first = _NUMBER.match(cell)
     if first is None or not _BETWEEN.issuperset(_NUMBER.sub("", cell)):
         return None
-    value = float(first["value"].replace(",", "").replace("−", "-"))
-    return value * _SCALES.get(first["unit"], 1.0)
+    parts = [(_value(part), part["unit"]) for part in _NUMBER.finditer(cell)]
+    if all(unit in _SECONDS for _, unit in parts):
+        return sum(value * _SECONDS[unit] for value, unit in parts)
+    return _value(first)
+
+
+def _value(part: re.Match[str]) -> float:
+    return float(part["value"].replace(",", "").replace("−", "-"))
 
 
 def numeric(table: Table) -> list[bool]:

@@ -49,3 +49,18 @@ def difference(of: Sequence[float], to: Sequence[float]) -> Difference:
     sides = zip(parts, (of, to), strict=True)
     freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in sides)
     return Difference(value, float(t.ppf(0.975, freedom)) * sqrt(total))
+
+
+def difference_to(of: Sequence[float], value: float) -> Difference:
+    """mean(of) - value with the 95 % interval of the mean by Student's t, for normal errors.
+
+    Args:
+        of: at least one figure.
+        value: taken for exact.
+    """
+    if len(of) < 2:
+        return Difference(mean(of) - value, None)
+    from scipy.stats import t
+
+    half = float(t.ppf(0.975, len(of) - 1)) * sqrt(variance(of) / len(of))
+    return Difference(mean(of) - value, half)

@@ -8,7 +8,7 @@ from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.reproduction.claim import CLAIMS, Evidence, parameters
 from anodev2.experiment.reproduction.collection import Collection
-from anodev2.experiment.reproduction.difference import difference
+from anodev2.experiment.reproduction.difference import difference, difference_to
 from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
 from anodev2.experiment.reproduction.plan import duration
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
@@ -84,7 +84,7 @@ def _accuracy_line(model: str, row: Row, runs: Collection) -> list[str]:
         f"{paper.least:.2f} / {paper.most:.2f}",
         f"{paper.average:.2f}",
         f"{improved:+.2f}" if row.label != "baseline" else "",
-        f"{mean(runs.accuracies(model, row.label)) - paper.average:+.2f}",
+        str(difference_to(runs.accuracies(model, row.label), paper.average)),
     ]
 
 
@@ -168,7 +168,7 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
                 f"{count['forward']} + {count['backward']}",
                 f"{results[0].parameters:,}",
                 *_motion(results),
-                f"{mean(reversal):.2g}" if reversal else "",
+                f"{100 * mean(reversal):.3g} %" if reversal else "",
                 f"{mean(float(r.epochs[-1]['train_loss'] or 0) for r in results):.4f}",
             ]
         )
@@ -194,7 +194,7 @@ def run_table(runs: Collection) -> Table:
     columns += ["threads", "processor", "git revision"]
     lines = []
     for result in (result for results in runs.by_key.values() for result in results):
-        config, where = RunConfig(**result.config), result.environment
+        config = RunConfig(**result.config)
         seconds = sum(float(row["seconds"] or 0) for row in result.epochs)
         lines.append(
             [
@@ -205,9 +205,9 @@ def run_table(runs: Collection) -> Table:
                 f"{float(result.epochs[-1]['train_loss'] or 0):.4f}",
                 duration(seconds),
                 result.precision,
-                str(where.get("threads", "")),
-                str(where.get("processor", "")),
-                str(where.get("git_revision") or "")[:10],
+                ", ".join(result.trained_with("threads")),
+                ", ".join(result.trained_with("processor")),
+                ", ".join(revision[:10] for revision in result.trained_with("git_revision")),
             ]
         )
     return Table(columns, lines)
@@ -227,7 +227,7 @@ def _conditions(runs: Collection) -> str:
         for name in runs.results[0].environment
         if name not in ("git_revision", "threads", "processor")
     ]
-    values = {n: sorted({str(r.environment.get(n)) for r in runs.results}) for n in known}
+    values = {n: sorted({v for r in runs.results for v in r.trained_with(n)}) for n in known}
     return "Made with " + ", ".join(f"{n} {' and '.join(v)}" for n, v in values.items()) + "."
 
 
@@ -245,7 +245,7 @@ def _summary(runs: Collection) -> str:
         f"{len(settings)} runs on {names}: {trained}; seeds {', '.join(map(str, seeds))}.",
         "Accuracies are on the test images after the last epoch, in per cent; no epoch is selected "
         "by them. Differences of averages are given with their 95 % interval (Welch) where both "
-        "sides have two runs or more.",
+        "sides have two runs or more, those to the paper's averages with that of our runs alone.",
     ]
     if any(r.data["is_cifar10"] and r.data["encoding"] == "JPEG" for r in runs.results):
         said.append(

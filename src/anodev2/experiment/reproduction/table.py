@@ -86,19 +86,18 @@ def rows_of(table: str, methods: Sequence[str] | None) -> list[Row]:
 
     Args:
         table: one of `TABLES`, or "all".
-        methods: those to keep; None keeps all.
+        methods: the labels of those to keep; None keeps all.
 
     Raises:
-        ValueError: an unknown table, or a method that the table does not have.
+        ValueError: an unknown table, or a row that the table does not have.
     """
     check_choice("table", table, [*TABLES, "all"])
     chosen = TABLES.values() if table == "all" else [TABLES[table]]
-    known = dict.fromkeys(row.method for t in chosen for row in t.rows)
+    known = dict.fromkeys(row.label for t in chosen for row in t.rows)
     for method in methods or ():
-        find_method(method)
         check_choice(f"method of the table {table}", method, known)
     rows = dict.fromkeys(row for t in chosen if t.trains for row in t.rows)
-    return [row for row in rows if methods is None or row.method in methods]
+    return [row for row in rows if methods is None or row.label in methods]
 
 
 def runs_of(

@@ -16,11 +16,12 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from anodev2.experiment.config import RunConfig, fast_precision
+from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.environment import processor
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.result import processor
+from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.spelling import DEFAULT
 from anodev2.experiment.training.run import network
 from anodev2.experiment.whole_file import whole_file
@@ -30,6 +31,8 @@ WARM_UP = 6
 """The first steps of a process pay for page faults."""
 ROUNDS, LEAST, BUDGET = 9, 3, 60.0
 """Turns that each network gets, fewer, but at least so many, after that many seconds."""
+SHARED = ("data", "epochs", "order", "precision", "recipe")
+"""What the runs of a table have in common."""
 Seconds = dict[str, dict[str, float]]
 """Of a training step, by network and kind."""
 
@@ -40,7 +43,8 @@ def timed_steps(
     """Seconds of a training step of each network and kind, kept in a file.
 
     With those asked for, the kinds that the paper's claims about cost compare are timed. Where
-    one of a network is missing, all of the network are timed again, in turns.
+    one of a network is missing, all of the network are timed again, in turns, those that the
+    file has too.
 
     Args:
         configs: runs; those of one network and kind are timed once.
@@ -64,8 +68,10 @@ def timed_steps(
         conditions = _conditions(first, threads)
         held = next((r for r in _records(path) if _fits(r, conditions)), None)
         if held is None or not wanted.keys() <= held["seconds"].keys():
+            before = held["seconds"] if held else {}
+            again = {c.kind: c for c in _of_tables(first) if c.kind in before}
             compared = {config.kind: config for config in _compared(first)}
-            seconds = _time([*(compared | wanted).values()], data, threads)
+            seconds = _time([*(compared | again | wanted).values()], data, threads)
             others = [r for r in _records(path) if not _fits(r, conditions)]
             held = {**conditions, "seconds": seconds}
             with whole_file(path) as file:
@@ -109,7 +115,7 @@ def _conditions(config: RunConfig, threads: int) -> dict[str, Any]:
         "model": config.model,
         "order": config.order,
         "recipe": config.recipe,
-        "precision": _precision(config),
+        "precision": config.precision,
         "threads": threads,
         "processor": processor(),
     }
@@ -134,8 +140,10 @@ def _compared(config: RunConfig) -> list[RunConfig]:
     ]
 
 
-def _precision(config: RunConfig) -> str:
-    return fast_precision() if config.precision == "auto" else config.precision
+def _of_tables(config: RunConfig) -> list[RunConfig]:
+    """A run of each row of the paper's tables, otherwise like the given one."""
+    shared = {name: getattr(config, name) for name in SHARED}
+    return runs_of(rows_of("all", None), [config.model], [config.seed], **shared)
 
 
 def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[str, float]:
@@ -159,7 +167,6 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
 def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:
     """One training step of the configured network on random images."""
     recipe = recipe_for(config.model, config.epochs, config.recipe)
-    precision = _precision(config)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = network(config, data).to(device)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -170,7 +177,7 @@ def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bfloat16"):
             loss = cross_entropy(model(images).float(), labels)
         torch.autograd.backward(loss)
         optimizer.step()

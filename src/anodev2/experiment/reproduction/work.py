@@ -10,7 +10,7 @@ from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import written_or_failed
 from anodev2.experiment.folder import Busy, claimed, run_state
-from anodev2.experiment.reproduction.collection import Collection, check_settings, collect
+from anodev2.experiment.reproduction.collection import check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.publication import check_folder, make_folder, publish
@@ -83,24 +83,19 @@ def reproduce(work: Work, engine: Engine) -> int:
     configs = work.configs()
     for config in configs:
         run_state(work.out, config)
-    check_settings(_collection(work.out), configs)
     failed = False
     with written_or_failed(work.out):
         if configs:
             data = load_data(work.data)
+            check_settings(collect([work.out], begun=True), configs, data)
             for config in configs:
                 check_fit(data, config)
             make_folder(work.out)
             plan = _plan(work.out, configs, data, engine)
             print(plan, flush=True)
             failed = any(o.state == "failed" for o in _carry_out(plan, engine, work.out))
-        publish(work.out, _collection(work.out), read_seconds(work.out / "timings.json"))
+        publish(work.out, collect([work.out], begun=True), read_seconds(work.out / "timings.json"))
     return 1 if failed else 0
-
-
-def _collection(out: Path) -> Collection:
-    """The finished runs in the folder, of which there may be none."""
-    return collect([out]) if any(out.glob("runs/*/result.json")) else Collection(())
 
 
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:

@@ -26,20 +26,29 @@ class History(Callback):
 
     Args:
         path: the CSV file, written whole at the end of every epoch.
+        environment: of this process; see `describe_environment`.
+
+    Attributes:
+        earlier_environments: of processes that trained the run before, where they differ.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, environment: dict[str, Any]) -> None:
         self.path = path
+        self.environment = environment
+        self.earlier_environments: list[dict[str, Any]] = []
         self.rows: list[Row] = []
         self._steps_in_process = 0
         self._durations: list[float] = []
         self._epoch_started = self._step_started = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}
+        environments = [*self.earlier_environments, self.environment]
+        return {"rows": self.rows, "environments": environments}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.rows = list(state["rows"])
+        earlier = state.get("environments", [])  # older versions did not keep them
+        self.earlier_environments = [where for where in earlier if where != self.environment]
 
     def seconds_per_step(self) -> float | None:
         """Median over the epochs of the seconds of a training step, None if none was timed."""

@@ -17,12 +17,13 @@ from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
-from anodev2.experiment.config import PRECISIONS, RunConfig, fast_precision
+from anodev2.experiment.config import PRECISIONS, RunConfig
 from anodev2.experiment.data.loading import ImageData, load_data
+from anodev2.experiment.environment import describe_environment
 from anodev2.experiment.failure import failure_kept, written_or_failed
 from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
 from anodev2.experiment.recipe import Recipe, recipe_for
-from anodev2.experiment.result import Result, describe_data, describe_environment
+from anodev2.experiment.result import Result, describe_data
 from anodev2.experiment.training.checkpoints import (
     WholeCheckpointIO,
     checkpoint_callbacks,
@@ -139,7 +140,6 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
 
 def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     recipe = recipe_for(config.model, config.epochs, config.recipe)
-    precision = fast_precision() if config.precision == "auto" else config.precision
     _quieten()
     seed_everything(config.seed, verbose=False)
     p_rate = recipe.p_rate if config.p_rate is None else config.p_rate
@@ -149,8 +149,8 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     evaluations = count_field_evaluations(task.model, images)
     # Until all processes have done an epoch together none of them can change the checkpoints.
     checkpoint = checkpoint_to_resume(folder / "checkpoints", config, task.state_dict())
-    history = History(folder / "metrics.csv")
-    trainer = _trainer(config, folder, recipe, PRECISIONS[precision], history)
+    history = History(folder / "metrics.csv", describe_environment(torch.get_num_threads()))
+    trainer = _trainer(config, folder, recipe, PRECISIONS[config.precision], history)
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with companions(trainer):
@@ -167,9 +167,10 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
         motion=describe_motion(task.model),
         reversal=reversal_error(task.model, next(iter(task.val_dataloader()))[0]),
         seconds_per_step=history.seconds_per_step(),
-        precision=precision,
+        precision=config.precision,
         epochs=history.rows,
-        environment=describe_environment(torch.get_num_threads()),
+        environment=history.environment,
+        earlier_environments=history.earlier_environments,
     )
 
 

@@ -1,0 +1,48 @@
+"""What a run is trained with: versions, revision of the source, processor."""
+
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
+
+
+def describe_environment(threads: int) -> dict[str, Any]:
+    """Versions, git revision of the source (None unless git tracks it), processor and threads."""
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in PACKAGES},
+        "git_revision": _git_revision(),
+        "processor": processor(),
+        "threads": threads,
+    }
+
+
+def processor() -> str:
+    """The model of this machine's accelerator, else of its processor."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
+
+
+def _git_revision() -> str | None:
+    here = Path(__file__)
+    tracked = ["git", "ls-files", "--error-unmatch", here.name]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        for command in (tracked, describe):
+            found = subprocess.run(
+                command, cwd=here.parent, capture_output=True, text=True, check=True
+            )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return found.stdout.strip()
