@@ -36,6 +36,13 @@ def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_b
     assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
 
 
+def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
+    plan = Plan({config(): 10}, {"resnet4": {"baseline": 0.5}}, {"resnet4": 196}, None)
+    assert str(plan).endswith(
+        "1 to start, about 18 min on machines like this one, shared among them"
+    )
+
+
 def test_runs_that_are_done_need_no_timing() -> None:
     assert "1 runs: 1 done" in str(Plan({config(): 0}, {}, {"resnet4": 196}, 1))
 

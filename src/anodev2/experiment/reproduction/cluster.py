@@ -56,9 +56,9 @@ class Cluster(Engine):
             )
 
     @property
-    def side_by_side(self) -> int:
-        """One: how many nodes share the work is not known before, so plans count on the least."""
-        return 1
+    def side_by_side(self) -> None:
+        """Unknown: nodes come and go."""
+        return None
 
     def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
         ray = _ray()

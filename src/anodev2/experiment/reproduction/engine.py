@@ -44,8 +44,8 @@ class Engine(ABC):
 
     @property
     @abstractmethod
-    def side_by_side(self) -> int:
-        """How many runs go at once."""
+    def side_by_side(self) -> int | None:
+        """How many runs go at once, None where that shows only then."""
 
     @abstractmethod
     def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:

@@ -22,13 +22,13 @@ class Plan:
         runs: all of them, with how many epochs each has left.
         seconds: of a training step, by network and kind.
         steps: of an epoch, by network.
-        side_by_side: how many runs go at once.
+        side_by_side: how many runs go at once, None if that is not known.
     """
 
     runs: dict[RunConfig, int]
     seconds: Seconds
     steps: dict[str, int]
-    side_by_side: int
+    side_by_side: int | None
 
     @property
     def todo(self) -> list[RunConfig]:
@@ -57,14 +57,22 @@ class Plan:
             lines.append(f"{model:10}{label:28}{len(configs):>5}{done:>6}{step:>10}{spelled:>12}")
         todo = self.todo
         started = sum(0 < self.runs[c] < c.epochs for c in todo)
-        total = self.time_left(todo) / max(1, min(self.side_by_side, len(todo)))
-        about = f", about {duration(total)} with {self.side_by_side} at a time" if todo else ""
         done = len(self.runs) - len(todo)
         lines.append(
             f"{len(self.runs)} runs: {done} done, {started} unfinished, "
-            f"{len(todo) - started} to start{about}"
+            f"{len(todo) - started} to start{self._about()}"
         )
         return "\n".join(lines)
+
+    def _about(self) -> str:
+        todo = self.todo
+        if not todo:
+            return ""
+        total = self.time_left(todo)
+        if self.side_by_side is None:
+            return f", about {duration(total)} on machines like this one, shared among them"
+        together = min(self.side_by_side, len(todo))
+        return f", about {duration(total / together)} with {self.side_by_side} at a time"
 
 
 def epochs_left(out: Path, config: RunConfig) -> int:
