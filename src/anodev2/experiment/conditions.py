@@ -7,7 +7,6 @@ from torch.nn.functional import cross_entropy
 from anodev2.experiment.data.batches import Batches
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.figures.runs import configuration, trained_network
-from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.training.run import check_fit
 from anodev2.stationarity import as_table, stationarity
 from anodev2.usage import UsageError, check_count
@@ -31,7 +30,7 @@ def report_conditions(run: Path, data: str | None, images: int) -> str:
     config, model = configuration(run), trained_network(run)
     source = load_data(data or config.data)
     check_fit(source, config)
-    recipe = recipe_for(config.model, config.epochs, config.recipe)
+    recipe = config.trained_by
     batches = Batches(
         source.train,
         mean=source.mean,

@@ -1,17 +1,22 @@
 """What makes a run, and the names it goes by."""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
 
-from anodev2.experiment.recipe import PAPER_RECIPES, recipe_for
+from anodev2.experiment.recipe import PAPER_RECIPES, Recipe, recipe_for
 from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
 from anodev2.models import MODELS, ORDERS, Moving, find_method
 from anodev2.usage import UsageError, check_choice, check_count
 
-PRECISIONS = {"bfloat16": "bf16-mixed", "float32": "32-true"}
+PRECISIONS: dict[str, Literal["bf16-mixed", "32-true"]] = {
+    "bfloat16": "bf16-mixed",
+    "float32": "32-true",
+}
+"""By the names they have here, those that Lightning gives them."""
 DIGITS_EPOCHS = 15
 """Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
 
@@ -61,6 +66,12 @@ class RunConfig:
         return " ".join([self.method, *others, *rate, *counts])
 
     @property
+    def trained_by(self) -> Recipe:
+        """The recipe's numbers, with the run's own rate of p if it has one."""
+        recipe = recipe_for(self.model, self.epochs, self.recipe)
+        return recipe if self.p_rate is None else replace(recipe, p_rate=self.p_rate)
+
+    @property
     def processes(self) -> int:
         """How many processes share each batch."""
         return self.devices * self.num_nodes
@@ -94,13 +105,39 @@ def run_config(*, model: str, data: str, epochs: int | None, **rest: Any) -> Run
     if epochs is None:
         epochs = DIGITS_EPOCHS if data == "digits" else PAPER_RECIPES[model].epochs
     recipe = recipe_for(model, epochs, rest.get("recipe", "default"))
-    if rest.get("p_rate") is not None:
-        replace(recipe, p_rate=rest["p_rate"])  # checks it
     if rest.get("p_rate") == recipe.p_rate:
         rest["p_rate"] = None
     config = RunConfig(model=model, data=data, epochs=epochs, **rest)
-    _check_shares(recipe.batch_size, config)
+    _check_shares(config.trained_by.batch_size, config)
     return config
+
+
+def recipe_numbers(recipe: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
+    """What a name of a recipe stands for, as far as it tells in a run.
+
+    Epochs are settings of their own, numbers of p tell only where weights move, and not where the
+    run has a rate of p of its own.
+
+    Args:
+        recipe: as in a result or a checkpoint; those of older versions lack the rate of p, 1.
+        config: the run.
+    """
+    usual = {f.name: f.default for f in fields(Recipe)} | {"p_rate": 1.0}
+    silent = {"epochs", "drops"} | ({"p_rate"} if config.p_rate is not None else set())
+    if not find_method(config.method).moves:
+        silent |= {"p_rate", "p_decay"}
+    return {name: recipe.get(name, value) for name, value in usual.items() if name not in silent}
+
+
+def recipe_mismatch(recipe: Mapping[str, Any], config: RunConfig) -> str | None:
+    """How the numbers of a run's recipe have changed since, as in "warmup 2.0, not 1.0"."""
+    now = recipe_numbers(asdict(config.trained_by), config)
+    for name, value in recipe_numbers(recipe, config).items():
+        if value != now[name]:
+            return (
+                f"trained when the recipe {config.recipe!r} had {name} {value!r}, not {now[name]!r}"
+            )
+    return None
 
 
 def _check_shares(batch_size: int, config: RunConfig) -> None:

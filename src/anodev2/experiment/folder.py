@@ -9,7 +9,7 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock, Timeout
 
-from anodev2.experiment.config import RunConfig
+from anodev2.experiment.config import RunConfig, recipe_mismatch
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.result import Result
 from anodev2.experiment.whole_file import UNFINISHED, remove_unfinished, whole_file
@@ -102,9 +102,15 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     for name in ("result.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
         _check_permission(folder / name)
     try:
-        return "finished" if _result(folder, config) else "unfinished"
+        result = _result(folder, config)
     except Damaged:
         return "unfinished"
+    if result is None:
+        return "unfinished"
+    changed = recipe_mismatch(result.recipe, config)
+    if changed:
+        raise UsageError(f"'{folder}' holds a run {changed}: choose another --out")
+    return "finished"
 
 
 def set_aside_result(folder: Path, config: RunConfig) -> None:

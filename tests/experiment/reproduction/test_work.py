@@ -143,13 +143,13 @@ def test_runs_of_other_settings_are_refused_before_anything_is_trained(tmp_path:
         found = Result.read(path)
         replace(found, recipe=found.recipe | {"warmup": 2.0}).write(path)
     with pytest.raises(
-        UsageError, match=r"'default' has warmup 1\.0 now, but 2\.0 in the finished"
+        UsageError, match=r"warmup 1\.0 for resnet4 by the recipe 'default', whose .* have 2\.0"
     ):
         reproduce(work(tmp_path, seeds=(1,)), engine)
     for path in tmp_path.glob("runs/*/result.json"):  # of a version without a rate of p
         found = Result.read(path)
         replace(found, recipe={"warmup": 1.0}).write(path)
-    with pytest.raises(UsageError, match=r"'default' has p_rate 3\.0 now, but 1\.0 in the"):
+    with pytest.raises(UsageError, match=r"p rate 3\.0 for .* whose finished runs here have 1\.0"):
         reproduce(work(tmp_path, seeds=(1,)), engine)
     assert engine.asked == []
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from anodev2.experiment import config
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.training import run
 from anodev2.experiment.training.checkpoints import model_weights
 from anodev2.experiment.training.run import train_run
 from anodev2.experiment.whole_file import UNFINISHED
@@ -148,5 +148,5 @@ def main(folder: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    run.recipe_for = lambda *a: replace(recipe_for(*a), batch_size=32)
+    config.recipe_for = lambda *a: replace(recipe_for(*a), batch_size=32)
     print(json.dumps(main(Path(sys.argv[1]))))

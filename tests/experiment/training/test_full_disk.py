@@ -33,7 +33,10 @@ FULL = OSError(ENOSPC, "No space left on device")
 @pytest.fixture(autouse=True, scope="module")
 def _steps_of_32_tiny_images() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
+        patch.setattr(
+            "anodev2.experiment.config.recipe_for",
+            lambda *a: replace(recipe_for(*a), batch_size=32),
+        )
         patch.setattr(run, "load_data", lambda name: tiny_data())
         patch.setattr(compare, "load_data", lambda name: tiny_data())
         yield

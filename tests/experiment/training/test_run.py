@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -38,7 +39,10 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 def _steps_of_32_images() -> Iterator[None]:
     """Three steps an epoch of the tiny data set."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
+        patch.setattr(
+            "anodev2.experiment.config.recipe_for",
+            lambda *a: replace(recipe_for(*a), batch_size=32),
+        )
         yield
 
 
@@ -137,6 +141,21 @@ def test_a_run_of_an_older_version_is_the_same_where_only_its_words_differ(
     write_config(folder / "config.yaml", result.config | older)
     replace(result, config=result.config | older).write(folder / "result.json")
     assert run_state(tmp_path, config) == "finished"
+
+
+def test_a_finished_run_whose_recipe_stood_for_other_numbers_is_refused(
+    finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    path = tmp_path / FOLDER / "result.json"
+    found = Result.read(path)
+    replace(found, recipe=found.recipe | {"warmup": 2.0}).write(path)
+    with pytest.raises(UsageError, match=r"recipe 'default' had warmup 2\.0, not 1\.0: choose"):
+        run_state(tmp_path, tiny_config())
+    older = {name: value for name, value in found.recipe.items() if name != "p_rate"}
+    replace(found, recipe=older).write(path)
+    with pytest.raises(UsageError, match=r"had p_rate 1\.0, not 3\.0"):
+        run_state(tmp_path, tiny_config())
 
 
 def test_after_an_interruption_ctrl_c_works_again(

@@ -14,7 +14,6 @@ from anodev2.experiment.conditions import report_conditions
 from anodev2.experiment.folder import Busy, claimed
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
-from anodev2.experiment.training import run
 from anodev2.experiment.training.checkpoints import (
     WholeCheckpointIO,
     model_weights,
@@ -35,7 +34,10 @@ RESULT = FOLDER / "result.json"
 @pytest.fixture(autouse=True, scope="module")
 def _steps_of_32_images() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
+        patch.setattr(
+            "anodev2.experiment.config.recipe_for",
+            lambda *a: replace(recipe_for(*a), batch_size=32),
+        )
         yield
 
 

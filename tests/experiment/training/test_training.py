@@ -10,7 +10,6 @@ from anodev2.experiment.data.batches import Augmentation, Batches
 from anodev2.experiment.data.images import Split
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.recipe import recipe_for
-from anodev2.experiment.training import run
 from anodev2.experiment.training.run import train_run
 from anodev2.experiment.training.task import Classification
 from tiny import tiny_config, tiny_data
@@ -22,7 +21,9 @@ CIFAR10 = Path(__file__).parents[4] / "shared/data/cifar10"
 @pytest.fixture(autouse=True)
 def _steps_of_32_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps an epoch of the tiny data set."""
-    monkeypatch.setattr(run, "recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32))
+    monkeypatch.setattr(
+        "anodev2.experiment.config.recipe_for", lambda *a: replace(recipe_for(*a), batch_size=32)
+    )
 
 
 def test_each_epoch_trains_on_the_batches_drawn_for_it(

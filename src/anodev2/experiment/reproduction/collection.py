@@ -2,23 +2,23 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anodev2.experiment.config import RunConfig
+from anodev2.experiment.config import RunConfig, recipe_numbers
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.paper import NAMES
-from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 Key = tuple[str, str]
 """A network and the label of a method on it, without the recipe where its runs have one."""
-DATA = ("name", "train_images", "test_images", "encoding", "is_cifar10")
+IMAGES = ("train_images", "test_images", "encoding")
+"""What a result says of its data that all runs of a network in a report have in common."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _read(path: Path) -> Result:
     try:
         config = RunConfig(**result.config)
         find_method(config.method, config.moving)
-        known = config.model in NAMES and {*DATA} <= result.data.keys()
+        known = config.model in NAMES and {"name", *IMAGES, "is_cifar10"} <= result.data.keys()
         known &= {"train_loss", "test_loss", "seconds"} <= result.epochs[-1].keys()
     except (TypeError, ValueError, IndexError) as error:
         raise Damaged(path, f"is no result for a report ({error})") from error
@@ -147,37 +147,38 @@ def _state(folder: Path) -> str:
     return f"{epochs} epochs so far{reason}"
 
 
+Setting = tuple[str, str | None, str]
+"""A network, the recipe if it is one of its numbers, and the setting's name."""
+
+
+def _settings(
+    config: RunConfig, data: Mapping[str, Any], recipe: Mapping[str, Any]
+) -> dict[Setting, Any]:
+    """What all runs of a network in a report have in common, and all of one recipe of it."""
+    shared = {"epochs": config.epochs, "order": config.order, "precision": config.precision}
+    shared |= {key: data[key] for key in IMAGES}
+    numbers = recipe_numbers(recipe, config)
+    return {(config.model, None, name): value for name, value in shared.items()} | {
+        (config.model, config.recipe, name): value for name, value in numbers.items()
+    }
+
+
+def _settings_of(result: Result) -> dict[Setting, Any]:
+    config = replace(RunConfig(**result.config), precision=result.precision)
+    return _settings(config, result.data, result.recipe)
+
+
 def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:
-    first: dict[str, tuple[Path, dict[str, Any]]] = {}
-    recipes: dict[tuple[str, str], tuple[Path, dict[str, Any]]] = {}
+    first: dict[Setting, tuple[Path, Any]] = {}
     for path, result in runs:
-        config = RunConfig(**result.config)
-        settings = _settings(config, result.precision, result.data)
-        _compare(path, settings, *first.setdefault(config.model, (path, settings)))
-        numbers, key = _numbers(result.recipe), (config.model, config.recipe)
-        _compare(path, numbers, *recipes.setdefault(key, (path, numbers)))
-
-
-def _settings(config: RunConfig, precision: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """What all runs of a network in a report have in common."""
-    own = {"epochs": config.epochs, "order": config.order, "precision": precision}
-    return own | {key: data[key] for key in DATA[1:4]}
-
-
-def _numbers(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that a recipe's name stands for, with what results of older versions do not say."""
-    usual = {f.name: f.default for f in fields(Recipe) if f.name not in ("epochs", "drops")}
-    usual["p_rate"] = 1.0
-    return {name: recipe.get(name, value) for name, value in usual.items()}
-
-
-def _compare(path: Path, found: dict[str, Any], other: Path, expected: dict[str, Any]) -> None:
-    for name, value in found.items():
-        if value != expected[name]:
-            raise UsageError(
-                f"'{path}' has {name.replace('_', ' ')} {value}, '{other}' {expected[name]}: "
-                "expected runs of a network under the same settings"
-            )
+        for setting, value in _settings_of(result).items():
+            other, expected = first.setdefault(setting, (path, value))
+            if value != expected:
+                name = setting[-1].replace("_", " ")
+                raise UsageError(
+                    f"'{path}' has {name} {value}, '{other}' {expected}: expected runs of a "
+                    "network under the same settings"
+                )
 
 
 def check_settings(runs: Collection, configs: Sequence[RunConfig], data: ImageData) -> None:
@@ -192,25 +193,17 @@ def check_settings(runs: Collection, configs: Sequence[RunConfig], data: ImageDa
         ValueError: other epochs, order, precision, images or numbers of the recipe, with the
             value that the others have.
     """
-    known = {
-        result.config["model"]: _settings(RunConfig(**result.config), result.precision, result.data)
-        for result in runs.results
-    }
-    recipes = {(r.config["model"], RunConfig(**r.config).recipe): r.recipe for r in runs.results}
+    known: dict[Setting, Any] = {}
+    for result in runs.results:
+        known = _settings_of(result) | known
     images = describe_data(data)
     for config in configs:
-        own = _settings(config, config.precision, images)
-        for name, expected in known.get(config.model, own).items():
-            if own[name] != expected:
+        now = _settings(config, images, asdict(config.trained_by))
+        for (model, recipe, name), value in now.items():
+            expected = known.get((model, recipe, name), value)
+            if value != expected:
+                under = f" by the recipe {recipe!r}" if recipe else ""
                 raise UsageError(
-                    f"{name.replace('_', ' ')} {own[name]} for {config.model}, whose finished runs "
+                    f"{name.replace('_', ' ')} {value} for {model}{under}, whose finished runs "
                     f"here have {expected}: choose another --out"
-                )
-        now = asdict(recipe_for(config.model, config.epochs, config.recipe))
-        found = _numbers(recipes.get((config.model, config.recipe), now))
-        for name, expected in found.items():
-            if now[name] != expected:
-                raise UsageError(
-                    f"the recipe {config.recipe!r} has {name} {now[name]} now, but {expected} in "
-                    "the finished runs here: choose another --out"
                 )

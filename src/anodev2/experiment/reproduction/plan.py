@@ -7,7 +7,6 @@ from pathlib import Path
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.folder import run_state
-from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.timing import Seconds
 
 EVALUATION = 1.1
@@ -93,8 +92,7 @@ def epochs_left(out: Path, config: RunConfig) -> int:
 
 def steps_of(config: RunConfig, data: ImageData) -> int:
     """Training steps of an epoch."""
-    recipe = recipe_for(config.model, config.epochs, config.recipe)
-    return -(-len(data.train) // recipe.batch_size)
+    return -(-len(data.train) // config.trained_by.batch_size)
 
 
 def duration(seconds: float) -> str:

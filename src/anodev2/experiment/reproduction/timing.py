@@ -20,7 +20,6 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.environment import processor
-from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.spelling import DEFAULT
 from anodev2.experiment.training.run import network
@@ -166,7 +165,7 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
 
 def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:
     """One training step of the configured network on random images."""
-    recipe = recipe_for(config.model, config.epochs, config.recipe)
+    recipe = config.trained_by
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = network(config, data).to(device)
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -13,10 +13,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
-from anodev2.experiment.config import RunConfig
+from anodev2.experiment.config import RunConfig, recipe_mismatch
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.folder import difference
-from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.training.history import History
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
@@ -42,7 +41,7 @@ class WholeCheckpointIO(TorchCheckpointIO):
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
         content = io.BytesIO()  # a full disk is then an OSError, which torch's own writer hides
-        run = {RUN: asdict(self._config), RECIPE: _numbers(self._config)}
+        run = {RUN: asdict(self._config), RECIPE: asdict(self._config.trained_by)}
         torch.save({**checkpoint, **run}, content)
         with whole_file(Path(path)) as temporary:
             temporary.write_bytes(content.getbuffer())
@@ -158,11 +157,9 @@ def _check_run(path: Path, config: RunConfig, state: Mapping[str, Tensor]) -> No
     other = difference(checkpoint.get(RUN, asdict(config)), config)
     if other:
         raise Damaged(path, f"is a checkpoint of another run: {other}")
-    recipe = checkpoint.get(RECIPE, {})
-    for name, value in _numbers(config).items():
-        if recipe.get(name, value) != value:
-            found = f"{name} {recipe[name]!r}, not {value!r}"
-            raise Damaged(path, f"was written when the recipe {config.recipe!r} had {found}")
+    changed = recipe_mismatch(checkpoint[RECIPE], config) if RECIPE in checkpoint else None
+    if changed:
+        raise Damaged(path, f"is a checkpoint of a run {changed}")
     _check_state(path, checkpoint["state_dict"], state)
     try:
         rows = checkpoint["callbacks"][History.__qualname__]["rows"]
@@ -171,11 +168,6 @@ def _check_run(path: Path, config: RunConfig, state: Mapping[str, Tensor]) -> No
         fits = False
     if not fits:
         raise Damaged(path, "is not a checkpoint of a training run: its history does not fit")
-
-
-def _numbers(config: RunConfig) -> dict[str, Any]:
-    """Those that the recipe's name stands for, which another version may change."""
-    return asdict(recipe_for(config.model, config.epochs, config.recipe))
 
 
 def _check_state(path: Path, found: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:

@@ -8,9 +8,8 @@ import logging
 import signal
 import sys
 import warnings
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 from lightning.pytorch import Trainer, seed_everything
@@ -22,7 +21,6 @@ from anodev2.experiment.data.loading import ImageData, load_data
 from anodev2.experiment.environment import describe_environment
 from anodev2.experiment.failure import failure_kept, written_or_failed
 from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
-from anodev2.experiment.recipe import Recipe, recipe_for
 from anodev2.experiment.result import Result, describe_data
 from anodev2.experiment.training.checkpoints import (
     WholeCheckpointIO,
@@ -133,24 +131,20 @@ def network(config: RunConfig, data: ImageData) -> nn.Module:
         num_classes=len(data.classes),
         in_channels=data.train.images.shape[1],
     )
-    recipe = recipe_for(config.model, config.epochs, config.recipe)
-    initialize(model, recipe.initialization, config.seed)
+    initialize(model, config.trained_by.initialization, config.seed)
     return model
 
 
 def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
-    recipe = recipe_for(config.model, config.epochs, config.recipe)
     _quieten()
     seed_everything(config.seed, verbose=False)
-    p_rate = recipe.p_rate if config.p_rate is None else config.p_rate
-    trained_by = replace(recipe, p_rate=p_rate)
-    task = Classification(network(config, data), data, trained_by, config.seed)
+    task = Classification(network(config, data), data, config.trained_by, config.seed)
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
     # Until all processes have done an epoch together none of them can change the checkpoints.
     checkpoint = checkpoint_to_resume(folder / "checkpoints", config, task.state_dict())
     history = History(folder / "metrics.csv", describe_environment(torch.get_num_threads()))
-    trainer = _trainer(config, folder, recipe, PRECISIONS[config.precision], history)
+    trainer = _trainer(config, folder, history)
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         with companions(trainer):
@@ -160,7 +154,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
         raise KeyboardInterrupt(config.name) from stop
     return Result(
         config=asdict(config),
-        recipe=asdict(recipe),
+        recipe=asdict(config.trained_by),
         data=describe_data(data),
         parameters=sum(p.numel() for p in task.model.parameters()),
         field_evaluations=evaluations,
@@ -174,9 +168,7 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     )
 
 
-def _trainer(
-    config: RunConfig, folder: Path, recipe: Recipe, precision: Any, history: History
-) -> Trainer:
+def _trainer(config: RunConfig, folder: Path, history: History) -> Trainer:
     first = is_first(config)
     terminal = sys.stderr.isatty() and first
     progress = Bar(config.name) if terminal else EpochLines(config.name)
@@ -184,13 +176,12 @@ def _trainer(
     shown = [history, progress] if first else [history]
     stops = [Stops()] if config.processes > 1 else []
     return Trainer(
-        max_epochs=recipe.epochs,
+        max_epochs=config.epochs,
         accelerator="auto" if torch.cuda.is_available() else "cpu",
         devices=config.devices,
         num_nodes=config.num_nodes,
         strategy=Shares() if config.processes > 1 else "auto",
-        precision=precision,
-        gradient_clip_val=recipe.clip,
+        precision=PRECISIONS[config.precision],
         callbacks=[*shown, *stops, *checkpoint_callbacks(folder / "checkpoints")],
         logger=TensorBoardLogger(folder, name="", version="tensorboard"),
         plugins=[WholeCheckpointIO(config)],
