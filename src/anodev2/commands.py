@@ -165,16 +165,16 @@ def reproduce(
         address: of the Ray cluster, as in 10.0.0.1:6379; by default one is started here
         gpus: GPUs of a run on a Ray cluster
     """
-    from anodev2.experiment.compare import parse_numbers
     from anodev2.experiment.reproduction.engines import find_engine
     from anodev2.experiment.reproduction.work import Work
     from anodev2.experiment.reproduction.work import reproduce as make
+    from anodev2.experiment.spelling import listed, parse_numbers
 
     runs_on = find_engine(engine, processes=processes, threads=threads, address=address, gpus=gpus)
     work = Work(
         table=table,
-        models=listed(models),
-        methods=listed(methods) if methods else None,
+        models=listed("models", models),
+        methods=None if methods is None else listed("methods", methods),
         seeds=parse_numbers("seeds", seeds.split(","), int, "whole numbers as in 0,1,2"),
         data=data,
         epochs=epochs,
@@ -197,8 +197,9 @@ def report(folders: str, out: Path | None = None) -> int:
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
     from anodev2.experiment.reproduction.timing import read_seconds
+    from anodev2.experiment.spelling import listed
 
-    places = [Path(folder) for folder in listed(folders)]
+    places = [Path(folder) for folder in listed("folders", folders)]
     timed: dict[str, dict[str, float]] = {}
     for place in reversed(places):
         timed |= read_seconds(place / "timings.json")
@@ -222,15 +223,12 @@ def figures(
         out: folder of the files
     """
     from anodev2.experiment.figures.gallery import draw
+    from anodev2.experiment.spelling import listed
 
-    for path in draw(name, out, runs=[Path(run) for run in listed(runs)], method=method):
+    folders = [Path(run) for run in listed("runs", runs)] if runs else []
+    for path in draw(name, out, runs=folders, method=method):
         print(path)
     return 0
-
-
-def listed(text: str) -> list[str]:
-    """What commas separate, without the blanks around it."""
-    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 COMMANDS: dict[str, Callable[..., int]] = {

@@ -33,3 +33,9 @@ def check_choice(what: str, given: str, valid: Iterable[str]) -> None:
     nearest = get_close_matches(given, choices, n=1, cutoff=0.4)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
     raise UsageError(f"unknown {what} {given!r}: expected one of {', '.join(choices)}{hint}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what caused an error, so that the message stays one line."""
+    cause = error.__cause__ or error
+    return next(iter(str(cause).splitlines()), type(cause).__name__)

@@ -160,6 +160,7 @@ def test_an_evolution_given_twice_is_run_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tiny_comparison(tmp_path, monkeypatch, evolutions=["linear", " linear"]) == 0
+    assert {row["method"]: row["runs"] for row in table(tmp_path)}["anodev2-2 linear"] == "1"
 
 
 def test_a_mistake_in_the_last_evolution_is_found_before_anything_is_trained(

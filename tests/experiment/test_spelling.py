@@ -272,3 +272,14 @@ def test_a_mistake_is_one_line_with_what_was_given_and_what_was_expected(
     assert given in line
     assert expected in line
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("spelled", ["linear:form=skew:form=dense", "rda:solver=none:solver=none"])
+def test_an_option_given_twice_is_refused(spelled: str) -> None:
+    with pytest.raises(UsageError, match=r"has (form|solver) twice: '\w+' and '\w+'"):
+        moving(spelled, "dirac", "none")
+
+
+def test_a_regularization_is_refused_in_the_users_own_words() -> None:
+    with pytest.raises(UsageError, match=r"^regularization 'none:w0=1': 'none' is no OPTION=VALUE"):
+        moving("rda", "dirac", "none:w0=1")

@@ -1,23 +1,22 @@
 """Methods side by side: a run for each method and seed, and one report."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from anodev2.experiment.comparison import write_report
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import RunFailure, written_or_failed
-from anodev2.experiment.folder import difference, read_config, run_state, write_config
+from anodev2.experiment.folder import mismatch, read_config, run_state, write_config
 from anodev2.experiment.result import Result
-from anodev2.experiment.spelling import DEFAULT, SPELLED, moving
+from anodev2.experiment.spelling import DEFAULT, SPELLED, moving, parse_numbers
 from anodev2.experiment.training.run import check_fit, train_run
 from anodev2.models import find_method
 from anodev2.usage import UsageError
 
-Number = TypeVar("Number", int, float)
 OWN = ("method", "seed", "evolution", "memory", "regularization", "p_rate")
 """What the runs of a comparison differ in."""
 
@@ -69,7 +68,7 @@ def compare_methods(
     images = load_data(data)
     for config in configs:
         check_fit(images, config)
-    _claim(out, configs[0])
+    _check_shared(out, configs[0])
     results: list[Result] = []
     failures: dict[str, str] = {}
     for config in configs:
@@ -84,12 +83,17 @@ def compare_methods(
     return 1 if failures else 0
 
 
-def _claim(out: Path, config: RunConfig) -> None:
+def _check_shared(out: Path, config: RunConfig) -> None:
     """Keep a comparison's folder to one model, data set and recipe, or refuse it."""
+    if (out / "report.html").exists():
+        raise UsageError(
+            f"'{out}' is the folder of `anodev2 reproduce`, which has a report.md of its own: "
+            "choose another --out"
+        )
     settings, path = asdict(config), out / "comparison.yaml"
     own = {key: settings.pop(key) for key in OWN}
     if path.exists():
-        other = difference({**read_config(path), **own}, config)
+        other = mismatch({**read_config(path), **own}, config)
         if other:
             raise UsageError(f"'{out}' holds a comparison {other}: choose another --out")
         return
@@ -136,19 +140,3 @@ def ways_to_move(
             "and p_rates are for methods that move them, such as anodev2-1"
         )
     return ways
-
-
-def parse_numbers(
-    option: str, given: Sequence[str], kind: Callable[[str], Number], expected: str
-) -> list[Number]:
-    """What an option lists, as numbers, once each.
-
-    Raises:
-        ValueError: one that is not of this kind.
-    """
-    try:
-        return list(dict.fromkeys(kind(text) for text in given))
-    except ValueError as error:
-        raise UsageError(
-            f"{option} {','.join(given)!r}: expected {expected}, separated by commas"
-        ) from error

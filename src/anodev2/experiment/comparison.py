@@ -1,21 +1,25 @@
 """The report of a comparison: `report.md` with its pictures."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 import torch
 from torch import Tensor
 
 from anodev2.block import CoupledODE
+from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.curves import accuracy_curves
 from anodev2.experiment.figures.kernels import Kernels, kernel_evolution
-from anodev2.experiment.figures.runs import trained_network
 from anodev2.experiment.paper import PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.result import Result
+from anodev2.experiment.trained import trained_network
 from anodev2.experiment.whole_file import whole_file
 from anodev2.models import find_method
+from anodev2.usage import UsageError
 
 
 def write_report(out: Path, results: Sequence[Result], failures: Mapping[str, str]) -> Path:
@@ -35,8 +39,7 @@ def write_report(out: Path, results: Sequence[Result], failures: Mapping[str, st
     if not results:
         return _write(out, ["# No run finished", *_notes(None, failures)])
     curves = {
-        method: [[float(row["test_accuracy"] or 0) for row in run.epochs] for run in runs]
-        for method, runs in by_method.items()
+        method: [run.curve("test_accuracy") for run in runs] for method, runs in by_method.items()
     }
     accuracy_curves(curves, out / "accuracy.png")
     kernels = _kernels(out, by_method)
@@ -99,23 +102,14 @@ def _cells(method: str, runs: Sequence[Result]) -> list[str]:
         method,
         str(find_method(runs[0].config["method"]).steps),
         f"{runs[0].parameters:,}",
-        f"{sum(timed) / len(timed):.3f}" if timed else "",
+        f"{mean(timed):.3f}" if timed else "",
         f"{count['forward']} + {count['backward']}",
-        *_motion(runs),
-        f"{sum(float(run.epochs[-1]['train_loss'] or 0) for run in runs) / len(runs):.4f}",
+        *motion_cells(runs),
+        f"{mean(run.curve('train_loss')[-1] for run in runs):.4f}",
         str(len(runs)),
         f"{min(accuracies):.2f} / {max(accuracies):.2f}",
-        f"{sum(accuracies) / len(accuracies):.2f}",
+        f"{mean(accuracies):.2f}",
     ]
-
-
-def _motion(runs: Sequence[Result]) -> list[str]:
-    moved = [run.motion for run in runs if run.motion]
-    if not moved:
-        return ["", ""]
-    known = [motion["distance"] for motion in moved if motion["distance"] is not None]
-    distance = f"{100 * sum(known) / len(known):.1f} %" if known else ""
-    return [f"{moved[0]['p']:,}", distance]
 
 
 def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
@@ -131,11 +125,8 @@ def _notes(result: Result | None, failures: Mapping[str, str]) -> list[str]:
             "is the cross entropy over the last epoch."
         ]
     )
-    if result and result.data["is_cifar10"] and result.data["encoding"] == "JPEG":
-        notes.append(
-            "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
-            "with published accuracies only with that in mind."
-        )
+    if result and is_jpeg_copy(result):
+        notes.append(JPEG_COPIES)
     if failures:
         listed = "\n".join(f"- {name}: {reason}" for name, reason in failures.items())
         notes.append(f"Runs that did not finish:\n\n{listed}")
@@ -161,7 +152,11 @@ def _kernels(out: Path, by_method: Mapping[str, Sequence[Result]]) -> Kernels:
         folder = out / "runs" / config.name
         if not (folder / "checkpoints" / "last.ckpt").exists():
             return {}  # results travel without checkpoints; the picture then stays
-        model = trained_network(folder)
+        try:
+            model = trained_network(folder)
+        except UsageError as error:  # damaged: it costs the picture alone
+            print(f"anodev2: {error}", file=sys.stderr)
+            return {}
         block = next(module for module in model.modules() if isinstance(module, CoupledODE))
         with torch.no_grad():
             theta = next(iter(block.weight_trajectory().values()))

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.data.batches import Batches
 from anodev2.experiment.data.loading import load_data
-from anodev2.experiment.figures.runs import configuration, trained_network
+from anodev2.experiment.trained import configuration, trained_network
 from anodev2.experiment.training.run import check_fit
 from anodev2.stationarity import as_table, stationarity
 from anodev2.usage import UsageError, check_count

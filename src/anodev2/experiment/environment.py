@@ -17,12 +17,12 @@ def describe_environment(threads: int) -> dict[str, Any]:
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
         "git_revision": _git_revision(),
-        "processor": processor(),
+        "processor": processor_name(),
         "threads": threads,
     }
 
 
-def processor() -> str:
+def processor_name() -> str:
     """The model of this machine's accelerator, else of its processor."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()

@@ -17,6 +17,8 @@ from anodev2.models import find_method
 from anodev2.usage import UsageError
 
 LOCK = ".lock"
+MOMENT = 0.2
+"""Seconds that a claim waits: another process may be looking whether the run is free."""
 
 
 class Busy(UsageError):  # noqa: N818
@@ -36,11 +38,11 @@ def claimed(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / LOCK)
-        lock.acquire(blocking=False)
+        lock.acquire(timeout=MOMENT)
     except Timeout:
         raise Busy(f"'{folder}' is being trained by another process") from None
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise unwritable(folder, error) from error
     try:
         for place in (folder, folder / "checkpoints"):
             remove_unfinished(place)
@@ -76,10 +78,11 @@ def write_config(path: Path, config: dict[str, Any]) -> None:
         with whole_file(path) as file:
             file.write_text(yaml.safe_dump(config, sort_keys=False))
     except OSError as error:
-        raise _unwritable(path.parent, error) from error
+        raise unwritable(path.parent, error) from error
 
 
-def _unwritable(folder: Path, error: OSError) -> UsageError:
+def unwritable(folder: Path, error: OSError) -> UsageError:
+    """What to tell who gave a folder that cannot be made or written to."""
     return UsageError(
         f"cannot write to '{folder}' ({error.strerror}): expected --out to be a folder, "
         "or a place for one"
@@ -96,7 +99,7 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     folder = out / "runs" / config.name
     if not folder.exists() or all(map(_is_no_part, folder.iterdir())):
         return "absent"
-    other = difference(read_config(folder / "config.yaml"), config)
+    other = mismatch(read_config(folder / "config.yaml"), config)
     if other:
         raise UsageError(f"'{folder}' holds a run {other}: choose another --out")
     for name in ("result.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
@@ -113,6 +116,12 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     return "finished"
 
 
+def epochs_done(folder: Path) -> int:
+    """How many epochs of a run are finished, by its metrics."""
+    metrics = folder / "metrics.csv"
+    return max(0, len(metrics.read_bytes().splitlines()) - 1) if metrics.exists() else 0
+
+
 def set_aside_result(folder: Path, config: RunConfig) -> None:
     """Set aside a result that is another run's or damaged; the run must be claimed.
 
@@ -125,7 +134,7 @@ def set_aside_result(folder: Path, config: RunConfig) -> None:
         set_aside(damaged)
 
 
-def difference(found: Mapping[str, Any], config: RunConfig) -> str | None:
+def mismatch(found: Mapping[str, Any], config: RunConfig) -> str | None:
     """What tells another run from this one, as in "with epochs 3, not 4".
 
     Files of older versions lack what there was not yet, have the precision "auto" and a rate of p
@@ -148,7 +157,7 @@ def _result(folder: Path, config: RunConfig) -> Result | None:
     if not path.exists():
         return None
     result = Result.read(path)
-    other = difference(result.config, config)
+    other = mismatch(result.config, config)
     if other:
         raise Damaged(path, f"is the result of another run, {other}")
     return result

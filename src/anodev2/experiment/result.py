@@ -19,7 +19,10 @@ KINDS: dict[str, tuple[type, ...]] = {
     "epochs": (list,),
     "motion": (dict, type(None)),
 }
-FIGURES = ("train_loss", "test_accuracy")
+REQUIRED = ("train_loss", "test_accuracy")
+"""Figures that every epoch of a result has, whatever version wrote it."""
+SHOWN = ("test_accuracy", "train_loss", "test_loss")
+"""Figures of every epoch that reports and pictures show."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,25 @@ class Result:
     earlier_environments: list[dict[str, Any]] = field(default_factory=list)
 
     def trained_with(self, name: str) -> list[str]:
-        """The values of an entry of its environments, those of the first process first."""
+        """The values that an entry of its environments had, each once."""
         found = [where.get(name) for where in (*self.earlier_environments, self.environment)]
         return list(dict.fromkeys(str(value) for value in found if value is not None))
 
     @property
     def accuracy(self) -> float:
         """Test accuracy after the last epoch, from 0 to 1; no epoch is selected by it."""
-        return float(self.epochs[-1]["test_accuracy"] or 0.0)
+        return self.curve("test_accuracy")[-1]
+
+    def curve(self, name: str) -> list[float]:
+        """A figure of every epoch; see `History`.
+
+        Raises:
+            ValueError: an epoch lacks it.
+        """
+        found = [row.get(name) for row in self.epochs]
+        if None in found:
+            raise ValueError(f"an epoch lacks its {name}")
+        return [float(value) for value in found if value is not None]
 
     def write(self, path: Path) -> None:
         """Write as JSON, whole or not at all."""
@@ -103,9 +117,9 @@ def _check(found: Any) -> None:
     numbers = [row.get("epoch") for row in found["epochs"]]
     if not numbers or numbers != list(range(1, found["config"]["epochs"] + 1)):
         raise ValueError("its epochs are not all there")
-    figures = [row.get(name) for row in found["epochs"] for name in FIGURES]
+    figures = [row.get(name) for row in found["epochs"] for name in REQUIRED]
     if not all(isinstance(figure, float | int) for figure in figures):
-        raise ValueError(f"an epoch lacks one of {', '.join(FIGURES)}")
+        raise ValueError(f"an epoch lacks one of {', '.join(REQUIRED)}")
 
 
 def describe_data(data: ImageData) -> dict[str, Any]:

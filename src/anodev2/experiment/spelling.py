@@ -6,12 +6,12 @@ path, as in `my.evolutions.Decay:rate=2`.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import yaml
@@ -34,6 +34,7 @@ from anodev2.regularization import Regularization
 from anodev2.solver import RK4, Euler, Midpoint
 from anodev2.usage import UsageError, check_choice
 
+Number = TypeVar("Number", int, float)
 EVOLUTIONS: dict[str, Callable[..., Any]] = {
     "rda": ReactionDiffusionAdvection,
     "linear": LinearEvolution,
@@ -94,7 +95,7 @@ def moving(evolution: str, memory: str, regularization: str) -> Moving:
     if regularization != "none":
         if "=" not in regularization:
             raise UsageError(f"regularization {regularization!r}: expected w0=, p= or path=NUMBER")
-        factors = split("regularization", f"R:{regularization}")[1]
+        factors = _options("regularization", regularization, regularization.split(":"))
     r = Regularization(**values("regularization", Regularization, factors))
     return Moving(evolution=q, memory=k, regularize=r, compression=compression)
 
@@ -147,11 +148,19 @@ def _imported(what: str, name: str, kind: type) -> Callable[..., Any]:
 def split(what: str, text: str) -> tuple[str, dict[str, str]]:
     """The name and the options of NAME:OPTION=VALUE:..."""
     name, *parts = text.split(":")
-    pairs = [part.partition("=") for part in parts]
-    wrong = next((part for part, (_, sign, _v) in zip(parts, pairs, strict=True) if not sign), None)
-    if wrong is not None:
-        raise UsageError(f"{what} {text!r}: {wrong!r} is no OPTION=VALUE".strip())
-    return name, {key: value for key, _, value in pairs}
+    return name, _options(what, text, parts)
+
+
+def _options(what: str, text: str, parts: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in parts:
+        key, sign, value = part.partition("=")
+        if not sign:
+            raise UsageError(f"{what} {text!r}: {part!r} is no OPTION=VALUE")
+        if key in found:
+            raise UsageError(f"{what} {text!r} has {key} twice: {found[key]!r} and {value!r}")
+        found[key] = value
+    return found
 
 
 def values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
@@ -207,3 +216,31 @@ def _number(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text
+
+
+def listed(what: str, text: str) -> list[str]:
+    """What commas separate, without the blanks around it.
+
+    Raises:
+        ValueError: there is nothing.
+    """
+    found = [part.strip() for part in text.split(",") if part.strip()]
+    if not found:
+        raise UsageError(f"{what} {text!r}: expected at least one, separated by commas")
+    return found
+
+
+def parse_numbers(
+    option: str, given: Sequence[str], kind: Callable[[str], Number], expected: str
+) -> list[Number]:
+    """What an option lists, as numbers, once each.
+
+    Raises:
+        ValueError: one that is not of this kind.
+    """
+    try:
+        return list(dict.fromkeys(kind(text) for text in given))
+    except ValueError as error:
+        raise UsageError(
+            f"{option} {','.join(given)!r}: expected {expected}, separated by commas"
+        ) from error

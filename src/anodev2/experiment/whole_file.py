@@ -5,10 +5,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import rmtree
 from tempfile import NamedTemporaryFile
 
 UNFINISHED = ".anodev2-unfinished-"
-"""How the names of files begin that are being written."""
+"""How the names of files and folders begin that are being written."""
 
 
 @contextmanager
@@ -43,13 +44,16 @@ def remove_unfinished(folder: Path, *, age: float | None = None) -> None:
 
     Args:
         folder: where.
-        age: seconds since its last write from which on a file counts as left behind; None for
-            any, where nobody else writes now.
+        age: seconds since its last change from which on a file or folder counts as left behind;
+            None for any, where nobody else writes now.
     """
     for path in folder.glob(f"{UNFINISHED}*"):
         with suppress(OSError):  # it does no harm
             if age is None or time.time() - path.stat().st_mtime >= age:
-                path.unlink()
+                if path.is_dir():
+                    rmtree(path)
+                else:
+                    path.unlink()
 
 
 def _umask() -> int:

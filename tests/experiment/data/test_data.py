@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from anodev2.experiment.data.loading import ImageData, load_data
+from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.data.loading import load_data
 from pictures import (
     cached,
     encoded,

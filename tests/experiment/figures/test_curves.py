@@ -8,7 +8,7 @@ from matplotlib.collections import FillBetweenPolyCollection
 from written_runs import written_run
 
 from anodev2.experiment.figures.curves import band, curves_of_runs, training_curves
-from anodev2.experiment.figures.runs import run_folders
+from anodev2.experiment.trained import run_folders
 from anodev2.usage import UsageError
 
 

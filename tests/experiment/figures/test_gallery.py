@@ -8,7 +8,7 @@ from PIL import Image
 from written_runs import moved_network, with_checkpoint, written_run
 
 from anodev2.experiment.figures import adjoint
-from anodev2.experiment.figures.gallery import FIGURES, draw
+from anodev2.experiment.figures.gallery import GALLERY, draw
 from anodev2.usage import UsageError
 
 
@@ -20,7 +20,7 @@ def drawn_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, lis
     return {"kernels": [run], "curves": [run]}
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", GALLERY)
 def test_files_are_a_png_and_an_svg_with_the_same_bytes_each_time(
     tmp_path: Path, name: str, drawn_from: dict[str, list[Path]]
 ) -> None:

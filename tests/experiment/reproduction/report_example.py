@@ -1,4 +1,4 @@
-"""A report as `anodev2 reproduce` writes it: the paper's figures, others beside them, made up."""
+"""A report with all that a page can hold: the paper's figures, others beside them, made up."""
 
 import math
 from pathlib import Path

@@ -54,7 +54,13 @@ def result(
         seconds_per_step=0.1,
         precision="bfloat16",
         epochs=rows,
-        environment={"python": "3.11", "torch": "2.13.0", "git_revision": "abc", "threads": 1},
+        environment={
+            "python": "3.11",
+            "torch": "2.13.0",
+            "git_revision": "abc",
+            "threads": 1,
+            "processor": "a processor",
+        },
         motion={"p": 160, "distance": 0.5} if "anodev2" in method else None,
         reversal=reversal,
     )

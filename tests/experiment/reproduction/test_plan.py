@@ -1,9 +1,11 @@
 """What is left, and how long it takes."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from anodev2.experiment.config import RunConfig, run_config
 from anodev2.experiment.folder import write_config
@@ -81,6 +83,26 @@ def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Pat
         found = timed_steps([tiny_config(method=method)], tiny_data(), path, threads=1)
     assert {"anode", "anode-5", "baseline"} <= found["resnet4"].keys()
     assert found == read_seconds(path)
+
+
+def test_times_that_are_asked_for_again_are_those_a_report_takes(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    runs = [tiny_config(method="baseline")]
+    one = timed_steps(runs, tiny_data(), path, threads=1)
+    two = timed_steps(runs, tiny_data(), path, threads=2)
+    assert read_seconds(path) == two
+    assert timed_steps(runs, tiny_data(), path, threads=1) == one == read_seconds(path)
+
+
+def test_who_times_waits_for_another_that_does(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    runs = [tiny_config(method="baseline")]
+    with ThreadPoolExecutor() as pool:
+        with FileLock(tmp_path / ".timings.json.lock"):
+            later = pool.submit(timed_steps, runs, tiny_data(), path, threads=1)
+            with pytest.raises(TimeoutError):
+                later.result(timeout=0.3)
+        assert later.result(timeout=60) == read_seconds(path)
 
 
 def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:

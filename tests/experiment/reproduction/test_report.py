@@ -127,13 +127,22 @@ def test_every_run_is_listed_with_its_seed_time_and_machine() -> None:
     rows = run_table(runs_of(baseline=[70, 71])).rows
     assert [row[1] for row in rows] == ["0", "1"]
     assert {row[5] for row in rows} == {"60 s"}
+    assert [row[6:] for row in rows] == [["bfloat16", "1", "a processor", "abc"]] * 2
+
+
+def test_a_step_is_timed_by_its_kind_whatever_the_recipe() -> None:
+    runs = Collection((result(), result(recipe="paper")))
+    table = cost_table(runs, {"resnet4": {"baseline": 0.1}})
+    assert [list(row[1:4]) for row in table.rows] == [
+        ["baseline", "0.100", "1.00"],
+        ["baseline paper", "0.100", "1.00"],
+    ]
 
 
 def test_the_report_does_not_depend_on_the_order_of_the_files() -> None:
     runs = runs_of(baseline=[70, 71], anodev2_1=[72, 73])
     backward = Collection(tuple(reversed(runs.results)))
-    found = [list(accuracy_table(TABLES["accuracy-1"], c).rows) for c in (runs, backward)]
-    assert found[0] == found[1]
+    assert report_of(backward, {}, []) == report_of(runs, {}, [])
 
 
 def test_folders_of_several_machines_are_one_report(tmp_path: Path) -> None:

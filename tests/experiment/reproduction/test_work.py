@@ -121,6 +121,16 @@ def test_what_another_process_has_is_waited_for_and_asked_for_again(
     assert "waiting for 2 runs of another process: resnet4-baseline" in capsys.readouterr().out
 
 
+def test_only_runs_that_are_free_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Stub(busy=(0, 1))
+    monkeypatch.setattr(module, "_free", lambda _, busy: busy[:1])
+    first = replace(work(tmp_path, seeds=(0, 1)), methods=["baseline"])
+    assert reproduce(first, engine) == 0
+    assert engine.asked[1:] == [["resnet4-baseline-seed0"], ["resnet4-baseline-seed1"]]
+
+
 def test_parameters_are_reported_without_any_run(tmp_path: Path) -> None:
     engine = Stub()
     assert reproduce(work(tmp_path, table="parameters"), engine) == 0

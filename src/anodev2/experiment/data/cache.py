@@ -3,6 +3,7 @@
 The name's key is a hash of the bytes the images were decoded from, never of their dates:
 a file changed in place gives other data even where its size and time are as before."""
 
+import errno
 import hashlib
 import os
 import re
@@ -78,7 +79,11 @@ def read_cache(path: Path, name: str) -> ImageData | None:
         with path.open("rb") as file:
             try:
                 return _read(file, name)
+            except MemoryError:
+                raise
             except Exception as error:  # numpy and zipfile have many for broken files
+                if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+                    raise  # the disk's; a broken zip has zipfile seek to nowhere
                 why = f"({error})" if isinstance(error, Foreign) else f"({type(error).__name__})"
                 damaged = Damaged(path, f"does not hold decoded images {why}")
     except FileNotFoundError:

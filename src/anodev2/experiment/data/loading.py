@@ -18,9 +18,8 @@ from anodev2.experiment.data.cache import (
 )
 from anodev2.experiment.data.images import ImageData, Split, hold_out, measured
 from anodev2.experiment.data.origin import open_folder, open_hub
+from anodev2.experiment.whole_file import UNFINISHED
 from anodev2.usage import UsageError, check_choice
-
-__all__ = ["ImageData", "Split", "load_data"]
 
 HUB_CIFAR10 = "uoft-cs/cifar10"
 
@@ -93,7 +92,7 @@ def _load_folder(folder: Path) -> ImageData:
         return images
     # `datasets` keeps what it prepared by the files' times, so it gets a cache of its own
     # each time; it lies beside ours because it is as large as the data.
-    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="prepare-") as scratch:
+    with tempfile.TemporaryDirectory(dir=cache_folder(), prefix=UNFINISHED) as scratch:
         images = open_folder(folder, cache=scratch).decode()
     write_cache(path, images)
     return images

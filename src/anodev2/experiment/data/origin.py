@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from anodev2.experiment.data.source import Source, first_line
-from anodev2.usage import UsageError
+from anodev2.experiment.data.source import Source
+from anodev2.usage import UsageError, first_line
 
 INTEGER_LABELS = ("label", "labels", "fine_label")
 REACH_SECONDS = 5.0  # `datasets` alone retries for 23 s before it gives up an unreachable hub

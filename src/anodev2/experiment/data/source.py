@@ -11,7 +11,7 @@ import numpy as np
 
 from anodev2.experiment.data.cache import split_of
 from anodev2.experiment.data.images import ImageData, Split, hold_out, measured
-from anodev2.usage import UsageError
+from anodev2.usage import UsageError, first_line
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -140,9 +140,3 @@ def _decode_image(encoded: bytes) -> tuple[np.ndarray, str]:
 def _size(shape: tuple[int, ...]) -> str:
     """Width by height, as image viewers say it, of pixels (H, W, 3)."""
     return f"{shape[1]}x{shape[0]}"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what caused an error, so that the message stays one line."""
-    cause = error.__cause__ or error
-    return next(iter(str(cause).splitlines()), type(cause).__name__)

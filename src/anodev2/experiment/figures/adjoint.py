@@ -19,6 +19,7 @@ from anodev2.block import CoupledODE
 from anodev2.coupling import configuration_1
 from anodev2.evolution import ReactionDiffusionAdvection
 from anodev2.experiment.figures.picture import COLOURS
+from anodev2.experiment.threads import torch_threads
 from anodev2.gradient import ContinuousAdjoint, Direct, GradientStrategy
 
 if TYPE_CHECKING:
@@ -95,15 +96,11 @@ def errors(error: Callable[[CoupledODE], float], steps: Sequence[int] = STEPS) -
         error: of a block, such as `gradient_error`.
         steps: Euler steps.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         return {
             name: [error(moving_block(activation, n)) for n in steps]
             for name, activation in ACTIVATIONS.items()
         }
-    finally:
-        torch.set_num_threads(threads)
 
 
 def adjoint_figure(steps: Sequence[int] = STEPS) -> Figure:

@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodF
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.picture import COLOURS, save
-from anodev2.experiment.figures.runs import configuration, epochs
+from anodev2.experiment.result import SHOWN
+from anodev2.experiment.trained import configuration, epochs
 from anodev2.usage import UsageError
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ Curves = Mapping[str, Sequence[Sequence[float]]]
 
 CLOSE = 6
 """Per cent below the best that the enlarged half of the accuracy picture shows."""
-FIGURES = ("test_accuracy", "train_loss", "test_loss")
-"""The figures of an epoch that are drawn."""
-
 INSIDE = 7
 """How many methods' names have room beside their curves."""
 SPAN = 8
@@ -101,10 +99,10 @@ def curves_of_runs(folders: Sequence[Path]) -> dict[str, Curves]:
     members: dict[str, list[Path]] = {}
     for folder, label in zip(folders, _labels(list(configs.values())), strict=True):
         members.setdefault(label, []).append(folder)
-    curves: dict[str, dict[str, list[list[float]]]] = {name: {} for name in FIGURES}
+    curves: dict[str, dict[str, list[list[float]]]] = {name: {} for name in SHOWN}
     for label, group in members.items():
-        runs = [epochs(folder, FIGURES) for folder in group]
-        reached = min(len(run[FIGURES[0]]) for run in runs)
+        runs = [epochs(folder, SHOWN) for folder in group]
+        reached = min(len(run[SHOWN[0]]) for run in runs)
         for name, found in curves.items():
             found[label] = [run[name][:reached] for run in runs]
     return {name: dict(found) for name, found in curves.items()}

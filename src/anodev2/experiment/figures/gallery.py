@@ -15,8 +15,8 @@ from anodev2.experiment.figures.advection import advection_figure
 from anodev2.experiment.figures.coupling import block_diagram, coupling_figure
 from anodev2.experiment.figures.curves import curves_of_runs, training_curves
 from anodev2.experiment.figures.kernels import kernels_figure, kernels_of_runs
-from anodev2.experiment.figures.picture import save
-from anodev2.experiment.figures.runs import run_folders
+from anodev2.experiment.figures.picture import files_of, save
+from anodev2.experiment.trained import run_folders
 from anodev2.models import find_method
 from anodev2.usage import UsageError, check_choice
 
@@ -67,7 +67,7 @@ def _block(name: str) -> CoupledODE:
     return block
 
 
-FIGURES: dict[str, Entry] = {
+GALLERY: dict[str, Entry] = {
     "advection": Entry(advection_figure),
     "kernels": Entry(_kernels, "runs"),
     "coupling": Entry(_coupling, "method"),
@@ -82,7 +82,7 @@ def draw(
     """Draw a picture into `out/NAME.png` and `out/NAME.svg`.
 
     Args:
-        name: one of `FIGURES`.
+        name: one of `GALLERY`.
         out: folder, made if it is not there.
         runs: folders of runs, or of comparisons for all runs in them; `kernels` and `curves`
             need some, the others take none.
@@ -95,8 +95,8 @@ def draw(
         ValueError: an unknown picture or method, something that the picture does not take or
             lacks, or a folder that cannot be written to.
     """
-    check_choice("figure", name, FIGURES)
-    entry = FIGURES[name]
+    check_choice("figure", name, GALLERY)
+    entry = GALLERY[name]
     if runs and entry.takes != "runs":
         raise UsageError(f"figure {name!r} takes no runs: {_taking('runs')} take some")
     if method is not None and entry.takes != "method":
@@ -107,7 +107,7 @@ def draw(
             "out/runs/resnet4-anodev2-1-seed0"
         )
     options: dict[str, list[object]] = {"nothing": [], "runs": [runs], "method": [method]}
-    paths = [out / f"{name}.{suffix}" for suffix in ("png", "svg")]
+    paths = files_of(out, name)
     figure = entry.figure(*options[entry.takes])
     try:
         for path in paths:
@@ -120,4 +120,4 @@ def draw(
 
 
 def _taking(what: str) -> str:
-    return " and ".join(name for name, entry in FIGURES.items() if entry.takes == what)
+    return " and ".join(name for name, entry in GALLERY.items() if entry.takes == what)

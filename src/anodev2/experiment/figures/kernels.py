@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anodev2.block import CoupledODE
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.experiment.figures.picture import save
-from anodev2.experiment.figures.runs import configuration, trained_network
+from anodev2.experiment.trained import configuration, trained_network
 from anodev2.experiment.training.motion import describe_motion
 from anodev2.usage import UsageError
 

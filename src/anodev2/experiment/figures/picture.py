@@ -23,3 +23,8 @@ def save(figure: Figure, path: Path) -> None:
     undated = {"Date": None} if path.suffix == ".svg" else {}
     with rc_context({"svg.hashsalt": path.stem}), whole_file(path) as file:
         figure.savefig(file, dpi=150, metadata=undated)
+
+
+def files_of(folder: Path, name: str) -> list[Path]:
+    """Where a picture lies: `NAME.png` for pages and `NAME.svg` for papers."""
+    return [folder / f"{name}.{suffix}" for suffix in ("png", "svg")]

@@ -33,7 +33,7 @@ class Evidence:
 
     Args:
         runs: finished ones.
-        seconds: of a training step, by network and label.
+        seconds: of a training step, by network and kind.
     """
 
     runs: Collection

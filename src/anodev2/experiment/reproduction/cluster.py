@@ -13,10 +13,10 @@ from shutil import rmtree
 from typing import Any
 
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data.source import first_line
 from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.folder import unwritable
 from anodev2.experiment.reproduction.engine import Engine, Outcome, carry_out, tell_retry
-from anodev2.usage import UsageError, check_count
+from anodev2.usage import UsageError, check_count, first_line
 
 RETRIES = 5
 """How often a run goes on elsewhere before it counts as failed."""
@@ -179,10 +179,7 @@ def _board(out: Path) -> Iterator[_Board]:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise UsageError(
-            f"cannot write to '{out}' ({error.strerror}): expected --out to be a folder, or a "
-            "place for one"
-        ) from error
+        raise unwritable(out, error) from error
     try:
         yield _Board(folder)
     finally:
@@ -214,6 +211,8 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
             _check_answers(address)
             ray.init(address, **quiet)
     except Exception as error:  # Ray's kinds for this differ by version and address
+        if address is None:
+            raise RunFailure(f"Ray does not start on this machine ({first_line(error)})") from error
         raise UsageError(
             f"no Ray cluster at '{address}' that this machine belongs to ({first_line(error)}): "
             "expected HOST:PORT of its head node, or no --address to start Ray here"

@@ -10,9 +10,10 @@ from typing import Any
 from anodev2.experiment.config import RunConfig, recipe_numbers
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.folder import epochs_done
 from anodev2.experiment.paper import NAMES
-from anodev2.experiment.result import Result, describe_data
-from anodev2.models import find_method
+from anodev2.experiment.result import SHOWN, Result, describe_data
+from anodev2.models import METHODS, find_method
 from anodev2.usage import UsageError
 
 Key = tuple[str, str]
@@ -37,10 +38,18 @@ class Collection:
 
     @cached_property
     def by_key(self) -> dict[Key, list[Result]]:
-        """The runs of each network and label, by seed."""
+        """The runs of each network and label, by size, in the paper's order, by seed."""
         found: dict[Key, list[Result]] = {}
+        models = {model: place for place, model in enumerate(self.models)}
+        methods = {method: place for place, method in enumerate(METHODS)}
+
+        def order(run: tuple[RunConfig, Result]) -> tuple[int, int, str, int]:
+            config = run[0]
+            place = methods.get(config.kind, len(methods))
+            return models[config.model], place, config.label, config.seed
+
         runs = [(RunConfig(**result.config), result) for result in self.results]
-        for config, result in sorted(runs, key=lambda run: run[0].seed):
+        for config, result in sorted(runs, key=order):
             label = self.label(config.model, config.kind, config.recipe)
             found.setdefault((config.model, label), []).append(result)
         return found
@@ -131,7 +140,8 @@ def _read(path: Path) -> Result:
         config = RunConfig(**result.config)
         find_method(config.method, config.moving)
         known = config.model in NAMES and {"name", *IMAGES, "is_cifar10"} <= result.data.keys()
-        known &= {"train_loss", "test_loss", "seconds"} <= result.epochs[-1].keys()
+        for name in (*SHOWN, "seconds"):
+            result.curve(name)
     except (TypeError, ValueError, IndexError) as error:
         raise Damaged(path, f"is no result for a report ({error})") from error
     if not known:
@@ -141,10 +151,9 @@ def _read(path: Path) -> Result:
 
 def _state(folder: Path) -> str:
     """How far an unfinished run has come, and why it ended if it failed."""
-    metrics, failure = folder / "metrics.csv", folder / "failure.txt"
-    epochs = max(0, len(metrics.read_bytes().splitlines()) - 1) if metrics.exists() else 0
+    failure = folder / "failure.txt"
     reason = f", {failure.read_text(errors='replace').strip()}" if failure.exists() else ""
-    return f"{epochs} epochs so far{reason}"
+    return f"{epochs_done(folder)} epochs so far{reason}"
 
 
 Setting = tuple[str, str | None, str]

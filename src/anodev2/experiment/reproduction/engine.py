@@ -11,11 +11,10 @@ from typing import Literal
 import torch
 
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data.source import first_line
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.folder import Busy
 from anodev2.experiment.training.run import train_run
-from anodev2.usage import UsageError
+from anodev2.usage import UsageError, first_line
 
 
 @dataclass(frozen=True)

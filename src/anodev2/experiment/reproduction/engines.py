@@ -25,7 +25,7 @@ def find_engine(
     """
     check_choice("engine", name, ["local", "ray"])
     check_count("processes", processes)
-    threads = max(1, processors() // processes) if threads is None else threads
+    threads = max(1, processor_count() // processes) if threads is None else threads
     check_count("threads", threads)
     if name == "local":
         if address is not None or gpus:
@@ -38,6 +38,6 @@ def find_engine(
     return Cluster(address=address, threads=threads, gpus=gpus)
 
 
-def processors() -> int:
+def processor_count() -> int:
     """Processors that this process may use, as torch counts them."""
     return torch.get_num_threads()

@@ -7,20 +7,21 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from anodev2.experiment.figures.curves import FIGURES as EPOCH_FIGURES
 from anodev2.experiment.figures.curves import training_curves
-from anodev2.experiment.figures.gallery import FIGURES
+from anodev2.experiment.figures.gallery import GALLERY
 from anodev2.experiment.figures.kernels import kernels_figure, kernels_of_runs
-from anodev2.experiment.figures.picture import save
+from anodev2.experiment.figures.picture import files_of, save
 from anodev2.experiment.paper import NAMES
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.document import Picture
-from anodev2.experiment.result import Result
-from anodev2.models import METHODS
+from anodev2.experiment.result import SHOWN, Result
+from anodev2.models import METHODS, find_method
 from anodev2.usage import UsageError
 
 CURVES = (*METHODS, "anode-5")
 """Labels whose curves are drawn, if they have runs."""
+MOVING = [name for name in METHODS if find_method(name).moves]
+"""Labels whose kernels are drawn."""
 STANDING = {
     "advection": "Diffusion, advection, reaction and all three together on a Gaussian, as in the "
     "paper's example.",
@@ -45,7 +46,7 @@ def illustrate(out: Path, runs: Collection) -> list[Picture]:
     """
     pictures = []
     for picture, draw in _pictures(runs):
-        files = [out / f"{picture.name}.{suffix}" for suffix in ("png", "svg")]
+        files = files_of(out, picture.name)
         there = all(file.exists() for file in files)
         figure = draw() if draw and not (there and picture.name in STANDING) else None
         if figure is not None:
@@ -65,24 +66,21 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure |
         if drawn:
             curves = Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch.")
             yield curves, partial(_curves, drawn)
-        moving = [f for label in METHODS[3:] for f in runs.folders_of(model, label)[:1]]
+        moving = [f for label in MOVING for f in runs.folders_of(model, label)[:1]]
         if moving:
             kernels = Picture(f"kernels-{model}", f"{name}: kernels of its first block in time.")
             trained = all((f / "checkpoints" / "last.ckpt").exists() for f in moving)
             yield kernels, partial(_kernels, moving) if trained else None
     for name, caption in STANDING.items():
-        argument = {"method": [None]}.get(FIGURES[name].takes, [])
-        yield Picture(name, caption), partial(FIGURES[name].figure, *argument)
+        argument = {"method": [None]}.get(GALLERY[name].takes, [])
+        yield Picture(name, caption), partial(GALLERY[name].figure, *argument)
 
 
 def _curves(drawn: Mapping[str, Sequence[Result]]) -> Figure:
     return training_curves(
         {
-            name: {
-                label: [[float(row[name] or 0) for row in run.epochs] for run in results]
-                for label, results in drawn.items()
-            }
-            for name in EPOCH_FIGURES
+            name: {label: [run.curve(name) for run in results] for label, results in drawn.items()}
+            for name in SHOWN
         }
     )
 

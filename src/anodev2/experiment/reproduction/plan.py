@@ -6,7 +6,7 @@ from pathlib import Path
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
-from anodev2.experiment.folder import run_state
+from anodev2.experiment.folder import epochs_done, run_state
 from anodev2.experiment.reproduction.timing import Seconds
 
 EVALUATION = 1.1
@@ -83,11 +83,9 @@ def epochs_left(out: Path, config: RunConfig) -> int:
     state = run_state(out, config)
     if state == "finished":
         return 0
-    metrics = out / "runs" / config.name / "metrics.csv"
-    if state == "absent" or not metrics.exists():
+    if state == "absent":
         return config.epochs
-    done = len(metrics.read_bytes().splitlines()) - 1
-    return min(max(1, config.epochs - done), config.epochs)
+    return max(1, config.epochs - epochs_done(out / "runs" / config.name))
 
 
 def steps_of(config: RunConfig, data: ImageData) -> int:

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from anodev2.experiment.folder import unwritable
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.illustration import illustrate
 from anodev2.experiment.reproduction.markdown import as_markdown
@@ -35,10 +36,7 @@ def make_folder(out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(
-            f"cannot write to '{out}' ({error.strerror}): expected --out to be a folder, or a "
-            "place for one"
-        ) from error
+        raise unwritable(out, error) from error
 
 
 def publish(out: Path, runs: Collection, seconds: Seconds) -> None:

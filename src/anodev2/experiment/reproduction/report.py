@@ -1,8 +1,9 @@
 """The report of a folder of runs: the paper's tables beside ours, its claims, and the pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
+from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
@@ -13,7 +14,6 @@ from anodev2.experiment.reproduction.document import Document, Picture, Section,
 from anodev2.experiment.reproduction.plan import duration
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
 from anodev2.experiment.reproduction.timing import Seconds
-from anodev2.experiment.result import Result
 from anodev2.models import find_method
 
 
@@ -22,7 +22,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
 
     Args:
         runs: finished ones.
-        seconds: of a training step, by network and label.
+        seconds: of a training step, by network and kind.
         pictures: those that lie beside it.
     """
     evidence = Evidence(runs, seconds)
@@ -155,6 +155,7 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
     columns += ["p", "moved", "z(0) again", "train loss"]
     lines = []
     for (model, label), results in runs.by_key.items():
+        kind = RunConfig(**results[0].config).kind
         times = seconds.get(model, {})
         count = results[0].field_evaluations
         base = times.get("baseline")
@@ -163,23 +164,16 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
             [
                 NAMES[model],
                 label,
-                f"{times[label]:.3f}" if label in times else "",
-                f"{times[label] / base:.2f}" if base and label in times else "",
+                f"{times[kind]:.3f}" if kind in times else "",
+                f"{times[kind] / base:.2f}" if base and kind in times else "",
                 f"{count['forward']} + {count['backward']}",
                 f"{results[0].parameters:,}",
-                *_motion(results),
+                *motion_cells(results),
                 f"{100 * mean(reversal):.3g} %" if reversal else "",
-                f"{mean(float(r.epochs[-1]['train_loss'] or 0) for r in results):.4f}",
+                f"{mean(r.curve('train_loss')[-1] for r in results):.4f}",
             ]
         )
     return Table(columns, lines)
-
-
-def _motion(results: Iterable[Result]) -> list[str]:
-    motions = [result.motion for result in results if result.motion]
-    distances = [m["distance"] for m in motions if m["distance"] is not None]
-    moved = f"{100 * mean(distances):.1f} %" if distances else ""
-    return [f"{motions[0]['p']:,}" if motions else "", moved]
 
 
 def _others(runs: Collection) -> Table:
@@ -195,15 +189,14 @@ def run_table(runs: Collection) -> Table:
     lines = []
     for result in (result for results in runs.by_key.values() for result in results):
         config = RunConfig(**result.config)
-        seconds = sum(float(row["seconds"] or 0) for row in result.epochs)
         lines.append(
             [
                 f"{config.model} {config.label}",
                 str(config.seed),
                 str(config.epochs),
                 f"{100 * result.accuracy:.2f}",
-                f"{float(result.epochs[-1]['train_loss'] or 0):.4f}",
-                duration(seconds),
+                f"{result.curve('train_loss')[-1]:.4f}",
+                duration(sum(result.curve("seconds"))),
                 result.precision,
                 ", ".join(result.trained_with("threads")),
                 ", ".join(result.trained_with("processor")),
@@ -247,9 +240,6 @@ def _summary(runs: Collection) -> str:
         "by them. Differences of averages are given with their 95 % interval (Welch) where both "
         "sides have two runs or more, those to the paper's averages with that of our runs alone.",
     ]
-    if any(r.data["is_cifar10"] and r.data["encoding"] == "JPEG" for r in runs.results):
-        said.append(
-            "These images are JPEG copies of CIFAR-10: compare methods with each other here, and "
-            "with the paper's accuracies only with that in mind."
-        )
+    if any(map(is_jpeg_copy, runs.results)):
+        said.append(JPEG_COPIES)
     return " ".join(said)

@@ -27,7 +27,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """As `RunConfig.label` of its runs."""
+        """As `RunConfig.kind` of its runs."""
         return " ".join([self.method, *([self.evolution] if self.evolution != DEFAULT[0] else [])])
 
 

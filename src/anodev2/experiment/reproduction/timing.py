@@ -14,14 +14,16 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from filelock import FileLock
 from torch.nn.functional import cross_entropy
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data.images import ImageData
-from anodev2.experiment.environment import processor
+from anodev2.experiment.environment import processor_name
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.spelling import DEFAULT
+from anodev2.experiment.threads import torch_threads
 from anodev2.experiment.training.run import network
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
@@ -56,27 +58,35 @@ def timed_steps(
     Raises:
         ValueError: the file cannot be read at all.
     """
-    try:
-        _records(path)
-    except Damaged as damaged:
-        set_aside(damaged)
     found: Seconds = {}
-    for model in dict.fromkeys(config.model for config in configs):
-        wanted = {config.kind: config for config in configs if config.model == model}
-        first = next(iter(wanted.values()))
-        conditions = _conditions(first, threads)
-        held = next((r for r in _records(path) if _fits(r, conditions)), None)
-        if held is None or not wanted.keys() <= held["seconds"].keys():
-            before = held["seconds"] if held else {}
-            again = {c.kind: c for c in _of_tables(first) if c.kind in before}
-            compared = {config.kind: config for config in _compared(first)}
-            seconds = _time([*(compared | again | wanted).values()], data, threads)
-            others = [r for r in _records(path) if not _fits(r, conditions)]
-            held = {**conditions, "seconds": seconds}
-            with whole_file(path) as file:
-                file.write_text(json.dumps({"records": [*others, held]}, indent=2) + "\n")
-        found[model] = held["seconds"]
+    with FileLock(path.with_name(f".{path.name}.lock")):  # another that times waits
+        try:
+            _records(path)
+        except Damaged as damaged:
+            set_aside(damaged)
+        for model in dict.fromkeys(config.model for config in configs):
+            wanted = {config.kind: config for config in configs if config.model == model}
+            found[model] = _seconds(wanted, data, path, threads)
     return found
+
+
+def _seconds(
+    wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int
+) -> dict[str, float]:
+    """Of one network; they become the last record of the file, which a report takes."""
+    first = next(iter(wanted.values()))
+    conditions, records = _conditions(first, threads), _records(path)
+    held: dict[str, float] = next((r["seconds"] for r in records if _fits(r, conditions)), {})
+    if not wanted.keys() <= held.keys():
+        again = {c.kind: c for c in _of_tables(first) if c.kind in held}
+        compared = {config.kind: config for config in _compared(first)}
+        held = _time([*(compared | again | dict(wanted)).values()], data, threads)
+    others = [record for record in records if not _fits(record, conditions)]
+    latest = [*others, {**conditions, "seconds": held}]
+    if latest != records:
+        with whole_file(path) as file:
+            file.write_text(json.dumps({"records": latest}, indent=2) + "\n")
+    return held
 
 
 def read_seconds(path: Path) -> Seconds:
@@ -116,7 +126,7 @@ def _conditions(config: RunConfig, threads: int) -> dict[str, Any]:
         "recipe": config.recipe,
         "precision": config.precision,
         "threads": threads,
-        "processor": processor(),
+        "processor": processor_name(),
     }
 
 
@@ -146,9 +156,7 @@ def _of_tables(config: RunConfig) -> list[RunConfig]:
 
 
 def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[str, float]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    with torch.random.fork_rng(devices=[]):
+    with torch_threads(threads), torch.random.fork_rng(devices=[]):
         steps = {config.kind: _step(config, data) for config in configs}
         first = next(iter(steps.values()))
         for _ in range(WARM_UP):
@@ -159,7 +167,6 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
         begun = perf_counter()
         while len(rounds) < ROUNDS and (len(rounds) < LEAST or perf_counter() - begun < BUDGET):
             rounds.append({label: _timed(step) for label, step in steps.items()})
-    torch.set_num_threads(before)
     return {label: median(times[label] for times in rounds) for label in steps}
 
 

@@ -1,7 +1,8 @@
 """From a table's name to its report: plan, run what is left, write."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter, sleep
 
@@ -88,7 +89,7 @@ def reproduce(work: Work, engine: Engine) -> int:
         if configs:
             data = load_data(work.data)
             check_settings(collect([work.out], begun=True), configs, data)
-            for config in configs:
+            for config in {replace(config, seed=0) for config in configs}:
                 check_fit(data, config)
             make_folder(work.out)
             plan = _plan(work.out, configs, data, engine)
@@ -112,34 +113,35 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
 def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
     """Carry out what is left; what another process has is waited for, and taken if it stops."""
     begun, total, done, outcomes = perf_counter(), plan.time_left(plan.todo), 0.0, []
-    todo = plan.todo
+    todo, busy = plan.todo, list[RunConfig]()
     while todo:
-        busy = []
         for outcome in engine.run(todo, out):
             if outcome.state == "busy":
                 busy.append(outcome.config)
                 continue
             outcomes.append(outcome)
             done += plan.time_left([outcome.config])
-            left = (perf_counter() - begun) * (total / done - 1)
+            left = max(0.0, (perf_counter() - begun) * (total / done - 1))
             count = f"[{len(outcomes)}/{len(plan.todo)}]"
             print(f"{count} {_told(outcome, out)}, {duration(left)} left", flush=True)
-        todo = busy
-        if todo:
-            names = ", ".join(config.name for config in todo[:3])
-            print(f"waiting for {len(todo)} runs of another process: {names}", flush=True)
-        while todo and not any(_is_free(out, config) for config in todo):
+        if busy:
+            names = ", ".join(config.name for config in busy[:3])
+            print(f"waiting for {len(busy)} runs of another process: {names}", flush=True)
+        todo = _free(out, busy)
+        while busy and not todo:
             sleep(POLL)
+            todo = _free(out, busy)
+        busy = [config for config in busy if config not in todo]
     return outcomes
 
 
-def _is_free(out: Path, config: RunConfig) -> bool:
-    """Whether no process trains the run at the moment."""
-    try:
-        with claimed(out / "runs" / config.name):
-            return True
-    except Busy:
-        return False
+def _free(out: Path, configs: Sequence[RunConfig]) -> list[RunConfig]:
+    """Those of the runs that no process trains at the moment."""
+    free = []
+    for config in configs:
+        with suppress(Busy), claimed(out / "runs" / config.name):
+            free.append(config)
+    return free
 
 
 def _told(outcome: Outcome, out: Path) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from anodev2.experiment.config import RunConfig, recipe_mismatch
 from anodev2.experiment.damaged import Damaged, set_aside
-from anodev2.experiment.folder import difference
+from anodev2.experiment.folder import mismatch
 from anodev2.experiment.training.history import History
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
@@ -66,17 +66,16 @@ def checkpoint_callbacks(folder: Path) -> list[ModelCheckpoint]:
 
 
 def checkpoint_to_resume(
-    folder: Path, config: RunConfig, state: Mapping[str, Tensor]
+    folder: Path, config: RunConfig, state: Mapping[str, Tensor], *, claimed: bool
 ) -> Path | None:
     """The checkpoint that a run goes on from: its last, else its best, else none.
-
-    Either that is not a checkpoint of this run is set aside; so only the process that has
-    claimed the run may ask.
 
     Args:
         folder: of the checkpoints.
         config: the run.
         state: what the state of its network looks like, under the checkpoint's names.
+        claimed: whether this process has claimed the run: it sets aside either that is not a
+            checkpoint of this run, which others pass over.
 
     Raises:
         ValueError: a checkpoint that cannot be read at all.
@@ -88,7 +87,11 @@ def checkpoint_to_resume(
                 _check_run(path, config, state)
                 good.append(path)
             except Damaged as damaged:
-                set_aside(damaged)
+                if claimed:
+                    set_aside(damaged)
+            except UsageError:
+                if claimed or path.exists():  # else it has been set aside meanwhile
+                    raise
     return good[0] if good else None
 
 
@@ -154,7 +157,7 @@ def _check_run(path: Path, config: RunConfig, state: Mapping[str, Tensor]) -> No
     lacking = [key for key in TRAINING if key not in checkpoint]
     if lacking:
         raise Damaged(path, f"is not a checkpoint of a training run: it has no {lacking[0]!r}")
-    other = difference(checkpoint.get(RUN, asdict(config)), config)
+    other = mismatch(checkpoint.get(RUN, asdict(config)), config)
     if other:
         raise Damaged(path, f"is a checkpoint of another run: {other}")
     changed = recipe_mismatch(checkpoint[RECIPE], config) if RECIPE in checkpoint else None

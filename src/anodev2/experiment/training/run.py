@@ -17,7 +17,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from torch import nn
 
 from anodev2.experiment.config import PRECISIONS, RunConfig
-from anodev2.experiment.data.loading import ImageData, load_data
+from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.environment import describe_environment
 from anodev2.experiment.failure import failure_kept, written_or_failed
 from anodev2.experiment.folder import claimed, run_state, set_aside_result, write_config
@@ -53,7 +54,7 @@ def train_run(
 
     Args:
         config: the run.
-        out: folder of the comparison the run belongs to.
+        out: folder that `runs` lies in.
         resume: continue what is in the folder; False wants no such folder yet; None does what
             is left to do, be it all or nothing.
         data: the images, where the caller has loaded them already.
@@ -73,6 +74,8 @@ def train_run(
     """
     folder = out / "runs" / config.name
     if not is_first(config):
+        if run_state(out, config) == "finished":
+            return Result.read(folder / "result.json")
         with following():
             return _fit(config, folder, data or load_data(config.data))
     if _state_that_fits(config, out, resume) == "finished":
@@ -142,7 +145,9 @@ def _fit(config: RunConfig, folder: Path, data: ImageData) -> Result:
     images = torch.zeros(2, *data.train.images.shape[1:])
     evaluations = count_field_evaluations(task.model, images)
     # Until all processes have done an epoch together none of them can change the checkpoints.
-    checkpoint = checkpoint_to_resume(folder / "checkpoints", config, task.state_dict())
+    checkpoint = checkpoint_to_resume(
+        folder / "checkpoints", config, task.state_dict(), claimed=is_first(config)
+    )
     history = History(folder / "metrics.csv", describe_environment(torch.get_num_threads()))
     trainer = _trainer(config, folder, history)
     on_interrupt = signal.getsignal(signal.SIGINT)

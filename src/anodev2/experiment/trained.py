@@ -1,4 +1,4 @@
-"""What pictures take from the folders of runs: configurations, epochs and trained networks."""
+"""What is read from the folders of runs: configurations, epochs and trained networks."""
 
 import csv
 from collections.abc import Mapping, Sequence

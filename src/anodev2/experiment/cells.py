@@ -1,0 +1,24 @@
+"""What the reports of comparisons and of the paper's tables say in the same words."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from anodev2.experiment.result import Result
+
+JPEG_COPIES = (
+    "These images are JPEG copies of CIFAR-10: compare methods with each other here, and with the "
+    "paper's accuracies only with that in mind."
+)
+
+
+def is_jpeg_copy(result: Result) -> bool:
+    """Whether a run's images are CIFAR-10's, but not to the bit."""
+    return bool(result.data["is_cifar10"] and result.data["encoding"] == "JPEG")
+
+
+def motion_cells(runs: Sequence[Result]) -> list[str]:
+    """How many numbers move the weights, and how far on average; empty for weights at rest."""
+    motions = [run.motion for run in runs if run.motion]
+    distances = [motion["distance"] for motion in motions if motion["distance"] is not None]
+    moved = f"{100 * mean(distances):.1f} %" if distances else ""
+    return [f"{motions[0]['p']:,}" if motions else "", moved]

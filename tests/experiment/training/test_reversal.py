@@ -1,0 +1,53 @@
+"""The distance of z(0), solved backward from z(1), to the true one."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from anodev2 import CoupledODE, configuration_1
+from anodev2.evolution import Frozen
+from anodev2.experiment.training.reversal import LARGEST, reversal_error
+
+
+def field(a: float, *, bias: bool = False) -> nn.Conv2d:
+    """f(z) = a z, so that a step of h and its reverse leave (1 + a h) (1 - a h) z."""
+    convolution = nn.Conv2d(3, 3, 1, bias=bias).double()
+    with torch.no_grad():
+        convolution.weight.copy_(a * torch.eye(3)[:, :, None, None])
+    return convolution
+
+
+def network(a: float, steps: int) -> nn.Module:
+    block = CoupledODE(field(a), evolution=Frozen, coupling=configuration_1(steps))
+    return nn.Sequential(nn.Identity(), block)
+
+
+def images() -> Tensor:
+    return torch.randn(4, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+@pytest.mark.parametrize("a", [-3.0, 0.5])
+def test_it_is_that_of_a_linear_field_worked_out_by_hand(a: float, steps: int) -> None:
+    expected = abs((1 - (a / steps) ** 2) ** steps - 1)
+    assert reversal_error(network(a, steps), images()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_it_is_zero_for_a_field_that_does_not_see_z() -> None:
+    constant = field(0.0, bias=True)
+    block = CoupledODE(constant, evolution=Frozen, coupling=configuration_1(5))
+    assert reversal_error(block, images()) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_it_ends_at_its_largest_where_the_solve_overflows_and_is_none_without_blocks() -> None:
+    assert reversal_error(network(1e200, 5), images()) == LARGEST
+    assert math.isfinite(LARGEST)
+    assert reversal_error(nn.Identity(), images()) is None
+
+
+def test_it_leaves_the_network_in_its_mode() -> None:
+    model = network(0.5, 2).train()
+    reversal_error(model, images())
+    assert model.training
