@@ -58,6 +58,8 @@ MISTAKES = {
     ),
     "row": (["reproduce", "steps", "--methods", "baseline"], "method of the table steps", ""),
     "no runs": (["report", "nowhere"], "'nowhere' holds no finished runs", "runs/*/result.json"),
+    "no folder": (["report", ","], "folders ','", "at least one"),
+    "no models": (["reproduce", "all", "--models", " "], "models ' '", "separated by commas"),
     "figure": (["figures", "advecton"], "unknown figure 'advecton'", "'advection'"),
     "figure's runs": (["figures", "kernels"], "is drawn from runs", "resnet4-anodev2-1-seed0"),
     "dashes": (["train", "--num-nods", "2"], "--num_nods", "'--num_nodes'"),

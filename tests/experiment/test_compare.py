@@ -1,5 +1,6 @@
 """Comparisons: which runs are made, kept and reported."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,28 @@ def test_a_folder_with_another_comparison_is_refused_and_its_report_kept(
         compared(finished, model="resnet10", methods="baseline", seeds="5")
     assert (finished / "report.md").read_bytes() == before
     assert not (finished / "runs/resnet10-baseline-seed5").exists()
+
+
+def test_a_checkpoint_that_is_damaged_costs_its_picture_alone(
+    finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    last = tmp_path / "runs/resnet4-anodev2-2-seed0/checkpoints/last.ckpt"
+    last.write_bytes(b"junk")
+    assert compared(tmp_path) == 0
+    assert (tmp_path / "report.md").exists()
+    assert not (tmp_path / "kernels.png").exists()
+    assert f"'{last}' is not a whole checkpoint" in capsys.readouterr().err
+    assert last.read_bytes() == b"junk"
+
+
+def test_the_folder_of_reproduce_keeps_its_report(tmp_path: Path) -> None:
+    (tmp_path / "report.html").write_text("a page")
+    (tmp_path / "report.md").write_text("its text")
+    with pytest.raises(UsageError, match=r"is the folder of `anodev2 reproduce`.*another --out"):
+        compared(tmp_path)
+    assert (tmp_path / "report.md").read_text() == "its text"
+    assert not (tmp_path / "runs").exists()
 
 
 def test_seeds_are_taken_once_each() -> None:

@@ -1,5 +1,6 @@
 """Decoded images on disk: when they are used again, and what a broken file does."""
 
+import errno
 import io
 import os
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from PIL import Image
 
 from anodev2.experiment.damaged import Damaged, set_aside
+from anodev2.experiment.data.cache import DAY, cache_file, read_cache, write_cache
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.whole_file import UNFINISHED
 from anodev2.usage import UsageError
@@ -26,6 +28,7 @@ from pictures import (
     write_parquet,
     write_rows,
 )
+from tiny import tiny_data
 
 
 @pytest.fixture(autouse=True)
@@ -253,6 +256,33 @@ def test_a_cache_file_that_may_not_be_read_is_refused_and_left_where_it_is(
     forbid(file.name, monkeypatch)
     assert refusal(tmp_path / "data") == f"cannot read '{file}': Permission denied"
     assert list(cache.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.EIO, "Input/output error")])
+def test_a_cache_file_that_is_good_stays_where_reading_it_fails(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    path = cache_file("set", b"content")
+    write_cache(path, tiny_data())
+    content = path.read_bytes()
+
+    def failing(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(np, "load", failing)
+    with pytest.raises((MemoryError, UsageError)):
+        read_cache(path, "set")
+    assert path.read_bytes() == content
+
+
+def test_what_datasets_prepared_for_a_killed_process_goes_after_a_day(cache: Path) -> None:
+    for name, age in (("old", DAY + 60), ("new", 60)):
+        folder = cache / f"{UNFINISHED}{name}"
+        folder.mkdir(parents=True)
+        (folder / "part").write_bytes(b"rows")
+        os.utime(folder, times=(time.time() - age,) * 2)
+    write_cache(cache_file("set", b"content"), tiny_data())
+    assert [path.name for path in cache.glob(f"{UNFINISHED}*")] == [f"{UNFINISHED}new"]
 
 
 def test_a_damaged_file_that_another_process_set_aside_meanwhile_is_not_missed(

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,9 @@ from lightning.pytorch.strategies.launchers import subprocess_script
 
 from anodev2.cli import main
 from anodev2.experiment.failure import RunFailure
+from anodev2.experiment.folder import write_config
+from anodev2.experiment.result import Result
+from anodev2.experiment.training import run
 from anodev2.experiment.training.processes import (
     Launcher,
     Shares,
@@ -21,7 +24,7 @@ from anodev2.experiment.training.processes import (
     companions,
     is_first,
 )
-from anodev2.experiment.training.run import check_fit
+from anodev2.experiment.training.run import check_fit, train_run
 from anodev2.usage import UsageError
 from tiny import tiny_config, tiny_data
 
@@ -94,6 +97,21 @@ def test_only_a_shared_run_asks_the_environment_whether_it_is_the_first(
     monkeypatch.setenv(rank, "1")
     assert not is_first(CONFIG)
     assert is_first(replace(CONFIG, devices=1))
+
+
+def test_another_process_of_a_finished_run_ends_without_waiting_for_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tiny_config(epochs=1)
+    made = train_run(one, tmp_path / "one", resume=False, data=tiny_data())
+    shared = replace(one, devices=2)
+    made = replace(made, config=asdict(shared))
+    made.write(tmp_path / "runs" / shared.name / "result.json")
+    write_config(tmp_path / "runs" / shared.name / "config.yaml", made.config)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(run, "_fit", None)
+    found = train_run(shared, tmp_path, resume=None, data=tiny_data())
+    assert found == Result.read(tmp_path / "runs" / shared.name / "result.json")
 
 
 def trainer_with(*commands: str) -> tuple[Trainer, list[subprocess.Popen[bytes]]]:
