@@ -10,6 +10,7 @@ from anodev2.experiment.reproduction.document import Document, Table
 from anodev2.experiment.reproduction.report import (
     accuracy_table,
     cost_table,
+    loss_table,
     parameter_table,
     report_of,
     run_table,
@@ -128,6 +129,27 @@ def test_every_run_is_listed_with_its_seed_time_and_machine() -> None:
     assert [row[1] for row in rows] == ["0", "1"]
     assert {row[5] for row in rows} == {"60 s"}
     assert [row[6:] for row in rows] == [["bfloat16", "1", "a processor", "abc"]] * 2
+
+
+def test_losses_stand_beside_the_baselines_and_anodes_at_equal_steps() -> None:
+    found = runs_of(baseline=[70, 70], anode_5=[70], anodev2_1=[70, 70])
+    by_method = {"baseline": 0.9, "anode-5": 0.8, "anodev2-1": 0.7}
+    losses = [
+        replace(
+            run,
+            epochs=[
+                row | {"train_loss": by_method[run.config["method"]] + 0.1 * run.config["seed"]}
+                for row in run.epochs
+            ],
+        )
+        for run in found.results
+    ]
+    rows = {row[1]: list(row[2:6]) for row in loss_table(Collection(tuple(losses))).rows}
+    assert rows == {
+        "baseline": ["2", "0.9500", "", ""],
+        "anode-5": ["1", "0.8000", "-0.1500", ""],
+        "anodev2-1": ["2", "0.7500", "-0.2000 ± 0.3042", "-0.0500"],
+    }
 
 
 def test_a_step_is_timed_by_its_kind_whatever_the_recipe() -> None:

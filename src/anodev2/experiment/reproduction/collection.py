@@ -87,7 +87,11 @@ class Collection:
 
     def accuracies(self, model: str, label: str) -> list[float]:
         """Test accuracies in per cent, one a seed; none where no such run is finished."""
-        return [100 * result.accuracy for result in self.by_key.get((model, label), [])]
+        return [100 * value for value in self.last("test_accuracy", model, label)]
+
+    def last(self, name: str, model: str, label: str) -> list[float]:
+        """A figure of the last epoch, one a seed; see `Result.curve`."""
+        return [result.curve(name)[-1] for result in self.by_key.get((model, label), [])]
 
 
 def collect(folders: Sequence[Path], *, begun: bool = False) -> Collection:

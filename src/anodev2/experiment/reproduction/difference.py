@@ -26,8 +26,12 @@ class Difference:
         return ", within noise" if abs(self.value) <= self.half_width else ""
 
     def __str__(self) -> str:
-        known = "" if self.half_width is None else f" ± {self.half_width:.2f}"
-        return f"{self.value:+.2f}{known}"
+        return self.written(2)
+
+    def written(self, digits: int) -> str:
+        """With its sign and its interval, as in +0.30 ± 0.12."""
+        known = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
+        return f"{self.value:+.{digits}f}{known}"
 
 
 def difference(of: Sequence[float], to: Sequence[float]) -> Difference:

@@ -1,6 +1,7 @@
 """The report of a folder of runs: the paper's tables beside ours, its claims, and the pictures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import mean
 
 from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells
@@ -9,7 +10,7 @@ from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.reproduction.claim import CLAIMS, Evidence, parameters
 from anodev2.experiment.reproduction.collection import Collection
-from anodev2.experiment.reproduction.difference import difference, difference_to
+from anodev2.experiment.reproduction.difference import Difference, difference, difference_to
 from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
 from anodev2.experiment.reproduction.plan import duration
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
@@ -32,6 +33,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         Section("Claims of the paper", [[claim(evidence) for claim in CLAIMS]]),
         *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items()),
         Section(TABLES["parameters"].title, [parameter_table()]),
+        *([Section("Losses", [LOSSES, loss_table(runs)])] if runs.results else []),
         *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),
@@ -52,6 +54,10 @@ OURS = (
 """Columns of what was measured here."""
 LISTED = 8
 """How many rows without runs are named, not counted."""
+LOSSES = (
+    "The mean cross entropy over the last epoch's training images, cropped and flipped, and over "
+    "the test images after it. Losses vary less from run to run than accuracies do."
+)
 COST = (
     "`s / step` is the time of a training step of the whole network, measured in turns in one "
     "process; `times baseline` its ratio. `f evaluations` counts the fields of all blocks in a "
@@ -90,19 +96,29 @@ def _accuracy_line(model: str, row: Row, runs: Collection) -> list[str]:
 
 def _ours(model: str, label: str, runs: Collection) -> list[str]:
     """The cells under `OURS`."""
-    config = RunConfig(**runs.by_key[model, label][0].config)
-    others = ("baseline", find_method(config.method).at_rest or "")
-    labels = [runs.label(model, kind, config.recipe) for kind in others]
     found = runs.accuracies(model, label)
-    baseline, at_rest = (runs.accuracies(model, other) for other in labels)
     return [
         NAMES[model],
         label,
         str(len(found)),
         f"{min(found):.2f} / {max(found):.2f}",
         f"{mean(found):.2f}",
-        str(difference(found, baseline)) if baseline and label != labels[0] else "",
-        str(difference(found, at_rest)) if at_rest else "",
+        *(str(d or "") for d in _differences(model, label, runs, runs.accuracies)),
+    ]
+
+
+def _differences(
+    model: str, label: str, runs: Collection, values: Callable[[str, str], list[float]]
+) -> list[Difference | None]:
+    """To the baseline, and to ANODE at as many steps, under the same recipe."""
+    config = RunConfig(**runs.by_key[model, label][0].config)
+    others = ("baseline", find_method(config.method).at_rest or "")
+    labels = [runs.label(model, kind, config.recipe) for kind in others]
+    return [
+        difference(values(model, label), values(model, other))
+        if other != label and values(model, other)
+        else None
+        for other in labels
     ]
 
 
@@ -149,10 +165,27 @@ def parameter_table() -> Table:
     return Table(columns, lines)
 
 
+def loss_table(runs: Collection) -> Table:
+    """Cross entropy in training and on the test images, and what steps and motion take off it."""
+    columns = ["network", "method", "runs"]
+    for name in ("train loss", "test loss"):
+        columns += [name, "to baseline", "to ANODE at equal steps"]
+    lines = []
+    for (model, label), results in runs.by_key.items():
+        cells = [NAMES[model], label, str(len(results))]
+        for name in ("train_loss", "test_loss"):
+            losses = partial(runs.last, name)
+            differences = _differences(model, label, runs, losses)
+            cells += [f"{mean(losses(model, label)):.4f}"]
+            cells += [d.written(4) if d else "" for d in differences]
+        lines.append(cells)
+    return Table(columns, lines)
+
+
 def cost_table(runs: Collection, seconds: Seconds) -> Table:
     """What a method takes in time and numbers, and how far it moves its weights."""
     columns = ["network", "method", "s / step", "times baseline", "f evaluations", "parameters"]
-    columns += ["p", "moved", "z(0) again", "train loss"]
+    columns += ["p", "moved", "z(0) again"]
     lines = []
     for (model, label), results in runs.by_key.items():
         kind = RunConfig(**results[0].config).kind
@@ -170,7 +203,6 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
                 f"{results[0].parameters:,}",
                 *motion_cells(results),
                 f"{100 * mean(reversal):.3g} %" if reversal else "",
-                f"{mean(r.curve('train_loss')[-1] for r in results):.4f}",
             ]
         )
     return Table(columns, lines)
