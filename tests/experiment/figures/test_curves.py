@@ -7,7 +7,13 @@ import pytest
 from matplotlib.collections import FillBetweenPolyCollection
 from written_runs import written_run
 
-from anodev2.experiment.figures.curves import band, curves_of_runs, training_curves
+from anodev2.experiment.figures.curves import (
+    OWN_COLOUR,
+    band,
+    curves_of_runs,
+    line_styles,
+    training_curves,
+)
 from anodev2.experiment.trained import run_folders
 from anodev2.usage import UsageError
 
@@ -117,3 +123,10 @@ def test_figures_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, tex
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no run: expected a folder such as"):
         run_folders([tmp_path])
+
+
+def test_a_method_has_its_colour_whatever_stands_beside_it() -> None:
+    alone = line_styles(["anode"])
+    assert line_styles(["baseline", "mine", "anode"])[2:] == alone
+    many = [*OWN_COLOUR, *(f"mine {k}" for k in range(10))]
+    assert len(set(line_styles(many))) == len(many)

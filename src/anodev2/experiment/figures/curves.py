@@ -1,6 +1,6 @@
 """Accuracy and loss over epochs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import cycle
 from pathlib import Path
@@ -13,6 +13,7 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.picture import COLOURS, save
 from anodev2.experiment.result import SHOWN
 from anodev2.experiment.trained import configuration, epochs
+from anodev2.models import METHODS
 from anodev2.usage import UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ Curves = Mapping[str, Sequence[Sequence[float]]]
 
 CLOSE = 6
 """Per cent below the best that the enlarged half of the accuracy picture shows."""
+OWN_COLOUR = (*METHODS, "anode-5")
+"""Methods that readers meet in several pictures."""
 INSIDE = 7
 """How many methods' names have room beside their curves."""
 SPAN = 8
@@ -120,6 +123,14 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
     return [label(config) for config in configs]
 
 
+def line_styles(methods: Iterable[str]) -> list[tuple[str, str]]:
+    """Colour and line of each method; those of `OWN_COLOUR` have the same in every picture."""
+    every = [(colour, line) for line in ("-", "--", ":") for colour in COLOURS]
+    own = dict(zip(OWN_COLOUR, every, strict=False))
+    others = cycle(every[len(own) :])
+    return [own[method] if method in own else next(others) for method in methods]
+
+
 def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
     percent = {
         method: [[100 * value for value in run] for run in runs]
@@ -145,8 +156,7 @@ def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
 def _draw_curves(axes: "Axes", curves: Curves) -> None:
     """A line for each method's mean and a band from its least to its most."""
     longest = max(len(run) for runs in curves.values() for run in runs)
-    styles = cycle((colour, style) for style in ("-", "--", ":") for colour in COLOURS)
-    for (method, runs), (colour, style) in zip(curves.items(), styles, strict=False):
+    for (method, runs), (colour, style) in zip(curves.items(), line_styles(curves), strict=True):
         least, middle, most = band(runs)
         at = range(1, len(middle) + 1)
         seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
