@@ -218,7 +218,7 @@ def older_result(config: dict[str, object]) -> Result:
     row = {"train_loss": 1.0, "test_accuracy": 0.5}
     return Result(
         config=config,
-        recipe={},
+        recipe=asdict(tiny_config().trained_by),
         data={},
         parameters=1,
         field_evaluations={},
