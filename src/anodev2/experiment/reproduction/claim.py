@@ -191,7 +191,7 @@ def cost(e: Evidence, method: str, times: int) -> Claim:
             blocks = {"resnet10": " (with the residual block that stays one)"}.get(model, "")
             expected = (2 * times + 1) / 3 if model == "resnet10" else times
             checks.append(
-                (count == expected, f"{NAMES[model]} {count:g} times the evaluations{blocks}"
+                (count == expected, f"{NAMES[model]} {count:.3g} times the evaluations{blocks}"
                 + _step_ratio(e.seconds, model, method))
             )  # fmt: skip
     return _judged(
