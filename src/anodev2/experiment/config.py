@@ -130,7 +130,7 @@ def recipe_numbers(recipe: Mapping[str, Any], config: RunConfig) -> dict[str, An
 
 
 def recipe_mismatch(recipe: Mapping[str, Any], config: RunConfig) -> str | None:
-    """How the numbers of a run's recipe have changed since, as in "warmup 2.0, not 1.0"."""
+    """How the numbers of a run's recipe have changed since, as in "had warmup 2.0, not 1.0"."""
     now = recipe_numbers(asdict(config.trained_by), config)
     for name, value in recipe_numbers(recipe, config).items():
         if value != now[name]:

@@ -25,7 +25,7 @@ Curves = Mapping[str, Sequence[Sequence[float]]]
 CLOSE = 6
 """Per cent below the best that the enlarged half of the accuracy picture shows."""
 OWN_COLOUR = (*METHODS, "anode-5")
-"""Methods that readers meet in several pictures."""
+"""Methods that readers meet in several pictures, those whose curves a report has."""
 INSIDE = 7
 """How many methods' names have room beside their curves."""
 SPAN = 8

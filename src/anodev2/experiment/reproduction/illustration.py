@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from anodev2.experiment.figures.curves import training_curves
+from anodev2.experiment.figures.curves import OWN_COLOUR, training_curves
 from anodev2.experiment.figures.gallery import GALLERY
 from anodev2.experiment.figures.kernels import kernels_figure, kernels_of_runs
 from anodev2.experiment.figures.picture import files_of, save
@@ -18,8 +18,6 @@ from anodev2.experiment.result import SHOWN, Result
 from anodev2.models import METHODS, find_method
 from anodev2.usage import UsageError
 
-CURVES = (*METHODS, "anode-5")
-"""Labels whose curves are drawn, if they have runs."""
 MOVING = [name for name in METHODS if find_method(name).moves]
 """Labels whose kernels are drawn."""
 STANDING = {
@@ -61,7 +59,9 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure |
     for model in runs.models:
         name = NAMES[model]
         drawn = {
-            label: runs.by_key[model, label] for label in CURVES if (model, label) in runs.by_key
+            label: runs.by_key[model, label]
+            for label in OWN_COLOUR
+            if (model, label) in runs.by_key
         }
         if drawn:
             curves = Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch.")

@@ -89,7 +89,7 @@ def reproduce(work: Work, engine: Engine) -> int:
         if configs:
             data = load_data(work.data)
             check_settings(collect([work.out], begun=True), configs, data)
-            for config in {replace(config, seed=0) for config in configs}:
+            for config in dict.fromkeys(replace(config, seed=0) for config in configs):
                 check_fit(data, config)
             make_folder(work.out)
             plan = _plan(work.out, configs, data, engine)
