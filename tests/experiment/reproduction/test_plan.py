@@ -94,7 +94,11 @@ def test_times_that_are_asked_for_again_are_those_a_report_takes(tmp_path: Path)
     assert timed_steps(runs, tiny_data(), path, threads=1) == one == read_seconds(path)
 
 
-def test_who_times_waits_for_another_that_does(tmp_path: Path) -> None:
+def test_who_times_waits_for_another_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = {"baseline": 0.5}
+    monkeypatch.setattr(timing, "_time", lambda *_: at_once)  # else timing itself would take longer
     path = tmp_path / "timings.json"
     runs = [tiny_config(method="baseline")]
     with ThreadPoolExecutor() as pool:
@@ -102,7 +106,7 @@ def test_who_times_waits_for_another_that_does(tmp_path: Path) -> None:
             later = pool.submit(timed_steps, runs, tiny_data(), path, threads=1)
             with pytest.raises(TimeoutError):
                 later.result(timeout=0.3)
-        assert later.result(timeout=60) == read_seconds(path)
+        assert later.result(timeout=60) == {"resnet4": at_once} == read_seconds(path)
 
 
 def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
