@@ -16,6 +16,12 @@ def is_jpeg_copy(result: Result) -> bool:
     return bool(result.data["is_cifar10"] and result.data["encoding"] == "JPEG")
 
 
+def per_cent(share: float) -> str:
+    """A share in per cent to three digits, hundreds and more without an exponent."""
+    rounded = float(f"{100 * share:.3g}")
+    return f"{rounded:,.0f} %" if abs(rounded) >= 100 else f"{rounded:g} %"
+
+
 def motion_cells(runs: Sequence[Result]) -> list[str]:
     """How many numbers move the weights, and how far on average; empty for weights at rest."""
     motions = [run.motion for run in runs if run.motion]

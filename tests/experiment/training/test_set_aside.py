@@ -16,6 +16,7 @@ from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.result import Result
 from anodev2.experiment.training.checkpoints import (
     WholeCheckpointIO,
+    checkpoint_to_resume,
     model_weights,
     read_checkpoint,
 )
@@ -216,6 +217,33 @@ def test_nothing_is_set_aside_while_another_process_has_the_run(
     with claimed(out / FOLDER), pytest.raises(Busy):
         train_run(tiny_config(), out, resume=True, data=tiny_data())
     assert (out / RESULT).read_text() == "junk"
+
+
+def test_another_process_of_the_run_passes_over_a_bad_checkpoint_and_leaves_it(
+    stopped: Path, tmp_path: Path
+) -> None:
+    out = copied(stopped, tmp_path)
+    state = read_checkpoint(out / LAST)["state_dict"]
+    (out / LAST).write_bytes(b"junk")
+    found = checkpoint_to_resume((out / LAST).parent, tiny_config(), state, claimed=False)
+    assert found == out / BEST
+    assert (out / LAST).read_bytes() == b"junk"
+
+
+def test_another_process_of_the_run_passes_over_a_checkpoint_set_aside_while_it_looks(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = copied(stopped, tmp_path)
+    state, plain = read_checkpoint(out / LAST)["state_dict"], Path.read_bytes
+
+    def late(self: Path) -> bytes:
+        if self == out / LAST:
+            self.rename(self.with_name("last.ckpt.unreadable"))
+        return plain(self)
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    found = checkpoint_to_resume((out / LAST).parent, tiny_config(), state, claimed=False)
+    assert found == out / BEST
 
 
 def test_nothing_is_set_aside_where_the_run_is_not_to_be_resumed(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean
 
+from anodev2.experiment.cells import per_cent
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.difference import Difference, difference
@@ -230,11 +231,11 @@ def reverse_solve_fails(e: Evidence) -> Claim:
     """Solving z backward does not find z(0) again [Related work, ANODE]."""
     checks: list[Check] = []
     for (model, label), runs in e.runs.by_key.items():
-        errors = [100 * run.reversal for run in runs if run.reversal is not None]
+        errors = [run.reversal for run in runs if run.reversal is not None]
         if label in ("neural-ode", "anode", "anode-5") and errors:
             least, most = min(errors), max(errors)
-            span = f"{least:.3g} %" if least == most else f"{least:.3g} to {most:.3g} %"
-            checks.append((least > 100 * FOUND, f"{NAMES[model]} {label} {span}"))
+            span = " to ".join(per_cent(error) for error in sorted({least, most}))
+            checks.append((least > FOUND, f"{NAMES[model]} {label} {span}"))
     return _judged(
         "The reverse solve does not find z(0) again: it is off by more than "
         f"{100 * FOUND:g} % in every trained network.",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import mean
 
-from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells
+from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells, per_cent
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
@@ -202,7 +202,7 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
                 f"{count['forward']} + {count['backward']}",
                 f"{results[0].parameters:,}",
                 *motion_cells(results),
-                f"{100 * mean(reversal):.3g} %" if reversal else "",
+                per_cent(mean(reversal)) if reversal else "",
             ]
         )
     return Table(columns, lines)
