@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anodev2 import CoupledODE, check_finite, configuration_1
+from anodev2.footprint import MemoryReport
 from anodev2.gradient import (
     Binomial,
     Checkpoint,
@@ -117,10 +118,12 @@ def test_the_memory_report_gives_no_gradient_to_z0_or_parameters_that_have_none(
     assert all(p.grad is None for p in subject.parameters())
 
 
-def test_the_memory_report_prints_megabytes_and_states():
+def test_the_memory_report_prints_megabytes_or_kilobytes_and_states():
     text = str(block(5, Checkpoint(5)).memory_report(torch.randn(64, 4, 32, 32)))
     assert text.startswith("keeps 4.2 MB (4.0 states), peak ")
     assert text.endswith("a state is 1.0 MB")
+    small = MemoryReport(state=2_048, kept=8_192, peak=120_000)
+    assert str(small) == "keeps 8.2 kB (4.0 states), peak 0.1 MB (58.6 states); a state is 2.0 kB"
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ error.
 import re
 import sys
 from argparse import Action, RawDescriptionHelpFormatter
+from collections.abc import Sequence
 from difflib import get_close_matches
 from importlib.metadata import version
 from inspect import signature
@@ -32,11 +33,13 @@ MOVING = ("train", "compare")
 
 
 class OneLineParser(ArgumentParser):
-    """A parser whose errors are one line that names the nearest option."""
+    """A parser whose errors are one line that names the nearest option of the command given."""
+
+    known: frozenset[str]
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         text = _plain(" ".join(message.split()))
-        print(f"anodev2: {text}{_nearest(text)}; see --help", file=sys.stderr)
+        print(f"anodev2: {text}{_nearest(text, self.known)}; see --help", file=sys.stderr)
         sys.exit(2)
 
 
@@ -57,10 +60,15 @@ def _plain(message: str) -> str:
     return f"{found['name']} must be {expected}, got {found['given']!r}" if expected else message
 
 
-def _nearest(message: str) -> str:
+def _words(given: Sequence[str]) -> frozenset[str]:
+    """What there is to say: commands, and the options of the one that is given, else of all."""
+    chosen = [COMMANDS[token] for token in given if token in COMMANDS][:1] or COMMANDS.values()
+    names = {name for command in chosen for name in signature(command).parameters}
+    return frozenset({*COMMANDS, *names, *(f"--{name}" for name in names)})
+
+
+def _nearest(message: str, known: frozenset[str]) -> str:
     """A hint for the first word of an error that is close to a command or an option."""
-    names = {name for command in COMMANDS.values() for name in signature(command).parameters}
-    known = {*COMMANDS, *names, *(f"--{name}" for name in names)}
     for word in re.findall(r"(?:arguments: |option '|choice: ')([\w.-]+)", message):
         close = get_close_matches(word, known - {word}, n=1)
         if close and word not in known:
@@ -93,12 +101,14 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
+    given = [_underscored(t) for t in (sys.argv[1:] if arguments is None else arguments)]
     parser = OneLineParser(
         prog="anodev2",
         description="Neural networks whose weights move: train and compare them.",
         version=version("anodev2"),
         formatter_class=Formatter,
     )
+    parser.known = _words(given)
     commands = parser.add_subcommands(dest="command")
     for name, function in COMMANDS.items():
         summary = (function.__doc__ or "").splitlines()[0]
@@ -107,9 +117,9 @@ def _parse(arguments: list[str] | None) -> tuple[str, dict[str, Any]]:
         sub.add_function_arguments(function, as_group=False, as_positional=True, skip={"resume"})
         if name == "train":
             sub.add_argument("--resume", action="store_true", help="continue the run in the folder")
+        sub.known = _words(given)
         commands.add_subcommand(name, sub, help=summary)
-    given = sys.argv[1:] if arguments is None else arguments
-    parsed: Namespace = parser.parse_args([_underscored(token) for token in given])
+    parsed: Namespace = parser.parse_args(given)
     options = parsed[parsed.command].as_dict()
     options.pop("config")
     return parsed.command, options

@@ -154,7 +154,7 @@ def reproduce(
         methods: rows of the table to keep, separated by commas; all unless given
         seeds: numbers separated by commas, one run of each row for each
         data: cifar10, a folder of parquet files or images, a hub name owner/name, or digits
-        epochs: passes over the data; the paper's number unless given
+        epochs: passes over the data; by default 15 on digits, else the paper's number
         out: folder of runs/, report.html, report.md and figures/; several commands may share it
         order: pre (norm and ReLU before each convolution) or post (after it)
         precision: float32, bfloat16 or auto, bfloat16 where this machine has it in hardware
@@ -196,15 +196,15 @@ def report(folders: str, out: Path | None = None) -> int:
     from anodev2.experiment.failure import written_or_failed
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
-    from anodev2.experiment.reproduction.timing import read_seconds
+    from anodev2.experiment.reproduction.timing import Seconds, read_seconds
     from anodev2.experiment.spelling import listed
 
     places = [Path(folder) for folder in listed("folders", folders)]
-    timed: dict[str, dict[str, float]] = {}
+    runs, timed = collect(places), Seconds()
     for place in reversed(places):
         timed |= read_seconds(place / "timings.json")
     with written_or_failed(out or places[0]):
-        publish(out or places[0], collect(places), timed)
+        publish(out or places[0], runs, timed)
     return 0
 
 

@@ -30,8 +30,8 @@ class MemoryReport:
 
     def __str__(self) -> str:
         sizes = (self.kept, self.peak)
-        kept, peak = (f"{size / 1e6:.1f} MB ({size / self.state:.1f} states)" for size in sizes)
-        return f"keeps {kept}, peak {peak}; a state is {self.state / 1e6:.1f} MB"
+        kept, peak = (f"{_spelled(size)} ({size / self.state:.1f} states)" for size in sizes)
+        return f"keeps {kept}, peak {peak}; a state is {_spelled(self.state)}"
 
 
 def measure_memory(block: nn.Module, z0: Z) -> MemoryReport:
@@ -47,6 +47,10 @@ def measure_memory(block: nn.Module, z0: Z) -> MemoryReport:
         kept = ledger.alive - _bytes(ends)
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
     return MemoryReport(state=_bytes(parts), kept=kept, peak=ledger.peak)
+
+
+def _spelled(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
 
 
 def _bytes(tensors: Any) -> int:

@@ -22,6 +22,11 @@ def per_cent(share: float) -> str:
     return f"{rounded:,.0f} %" if abs(rounded) >= 100 else f"{rounded:g} %"
 
 
+def counted(count: int, what: str) -> str:
+    """As in 1 epoch, 2 epochs."""
+    return f"{count:,} {what}" + ("" if count == 1 else "s")
+
+
 def motion_cells(runs: Sequence[Result]) -> list[str]:
     """How many numbers move the weights, and how far on average; empty for weights at rest."""
     motions = [run.motion for run in runs if run.motion]

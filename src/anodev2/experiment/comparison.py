@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anodev2.block import CoupledODE
-from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells
+from anodev2.experiment.cells import JPEG_COPIES, counted, is_jpeg_copy, motion_cells
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.curves import accuracy_curves
 from anodev2.experiment.figures.kernels import Kernels, kernel_evolution
@@ -72,7 +72,7 @@ def _heading(result: Result) -> str:
     return (
         f"# {config['model']} on {data['name']}\n\n"
         f"{data['train_images']:,} training and {data['test_images']:,} test images, "
-        f"{config['epochs']} epochs (the paper trains {full} on CIFAR-10), order "
+        f"{counted(config['epochs'], 'epoch')} (the paper trains {full} on CIFAR-10), order "
         f"{config['order']}. Accuracies are on the test images after the "
         "last epoch, in per cent."
     )

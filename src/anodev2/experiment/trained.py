@@ -44,9 +44,12 @@ def configuration(folder: Path) -> RunConfig:
         ValueError: no run in the folder.
     """
     path = folder / "config.yaml"
-    found = read_config(path) if path.exists() else {}
+    if not path.exists():
+        inside = next(iter(sorted((folder / "runs").glob("*/config.yaml"))), None)
+        name = f"name one of those in it, such as '{inside.parent}'" if inside else EXAMPLE
+        raise UsageError(f"'{folder}' holds no run: {name}")
     try:
-        return RunConfig(**found)
+        return RunConfig(**read_config(path))
     except TypeError as error:
         wanted = ", ".join(field.name for field in fields(RunConfig))
         raise UsageError(

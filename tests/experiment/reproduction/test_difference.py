@@ -2,7 +2,11 @@
 
 import pytest
 
-from anodev2.experiment.reproduction.difference import difference, difference_to
+from anodev2.experiment.reproduction.difference import (
+    difference,
+    difference_to,
+    median_interval,
+)
 
 
 def test_the_interval_of_equal_spreads_is_students() -> None:
@@ -42,3 +46,10 @@ def test_what_may_be_noise_is_said_to_be(of, told) -> None:
 
 def test_a_difference_is_written_with_its_sign_and_two_digits() -> None:
     assert str(difference([1.0, 2.0], [3.0, 4.0])) == "-2.00 ± 3.04"
+
+
+def test_the_interval_of_a_median_is_between_ranks_whatever_the_extremes() -> None:
+    # Of nine, one at most falls on either side of it with probability 2 * 10 / 512, so 96 %.
+    assert median_interval([5, 1e9, 3, 4, 6, 7, 2, 8, -1e9]) == (2, 8)
+    assert median_interval([1, 2, 3, 4, 5, 6]) == (1, 6)  # 2 / 64
+    assert median_interval([1, 2, 3, 4, 5]) is None  # 2 / 32

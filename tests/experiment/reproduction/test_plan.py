@@ -33,20 +33,30 @@ def test_a_run_has_the_epochs_left_that_its_metrics_do_not_have(tmp_path: Path) 
 
 def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_by_side() -> None:
     runs = {config(seed=0): 10, config(seed=1): 4, config("anode"): 0}
-    plan = Plan(runs, {"resnet4": {"baseline": 0.5}}, {"resnet4": 196}, side_by_side=2)
+    plan = Plan(runs, {"resnet4": {"baseline": [0.4, 0.5, 9.0]}}, {"resnet4": 196}, side_by_side=2)
     assert plan.time_left(plan.todo) == pytest.approx(14 * 196 * 0.5 * 1.1)
     assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
 
 
 def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
-    plan = Plan({config(): 10}, {"resnet4": {"baseline": 0.5}}, {"resnet4": 196}, None)
+    plan = Plan({config(): 10}, {"resnet4": {"baseline": [0.4, 0.5, 9.0]}}, {"resnet4": 196}, None)
     assert str(plan).endswith(
         "1 to start, about 18 min on machines like this one, shared among them"
     )
 
 
+def test_what_is_still_left_counts_the_epochs_of_runs_that_go_on(tmp_path: Path) -> None:
+    runs = {config(seed=seed): 10 for seed in (0, 1, 2)}
+    plan = Plan(runs, {"resnet4": {"baseline": [0.5]}}, {"resnet4": 196}, side_by_side=2)
+    folder = tmp_path / "runs" / config(seed=1).name
+    write_config(folder / "config.yaml", result(seed=1, epochs=10).config)
+    (folder / "metrics.csv").write_text("epoch\n1\n2\n3\n")
+    left = plan.still_left(tmp_path, ended=[config(seed=0)])
+    assert left == pytest.approx((7 + 10) * 196 * 0.5 * 1.1)
+
+
 def test_runs_that_are_done_need_no_timing() -> None:
-    assert "1 runs: 1 done" in str(Plan({config(): 0}, {}, {"resnet4": 196}, 1))
+    assert "1 run: 1 done" in str(Plan({config(): 0}, {}, {"resnet4": 196}, 1))
 
 
 def test_an_epoch_has_the_steps_of_its_batches() -> None:
@@ -82,6 +92,7 @@ def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Pat
     for method in ("anode", "anode-5", "baseline"):
         found = timed_steps([tiny_config(method=method)], tiny_data(), path, threads=1)
     assert {"anode", "anode-5", "baseline"} <= found["resnet4"].keys()
+    assert {len(rounds) for rounds in found["resnet4"].values()} == {1}
     assert found == read_seconds(path)
 
 
@@ -97,7 +108,7 @@ def test_times_that_are_asked_for_again_are_those_a_report_takes(tmp_path: Path)
 def test_who_times_waits_for_another_that_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at_once = {"baseline": 0.5}
+    at_once = {"baseline": [0.5]}
     monkeypatch.setattr(timing, "_time", lambda *_: at_once)  # else timing itself would take longer
     path = tmp_path / "timings.json"
     runs = [tiny_config(method="baseline")]
@@ -111,14 +122,26 @@ def test_who_times_waits_for_another_that_does(
 
 def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
-    held = {"threads": 7, "model": "resnet4", "seconds": {"baseline": 9.0}}
+    held = {"threads": 7, "model": "resnet4", "seconds": {"baseline": [9.0]}}
     path.write_text(json.dumps({"records": [held]}))
     found = timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
-    assert found["resnet4"]["baseline"] < 9
+    assert max(found["resnet4"]["baseline"]) < 9
     assert held in json.loads(path.read_text())["records"]
 
 
-@pytest.mark.parametrize("text", ["[1]", "{}", '{"records": [{"model": "resnet4"}]}', "\xff"])
+NO_TIMES = (
+    "[1]",
+    "{}",
+    "\xff",
+    '{"records": [{"model": "resnet4"}]}',
+    '{"records": [{"model": "resnet4", "seconds": {"baseline": 0.5}}]}',
+    '{"records": [{"model": "resnet4", "seconds": {"baseline": ["soon"]}}]}',
+    '{"records": [{"model": "resnet4", "seconds": {"baseline": []}}]}',
+    '{"records": [{"model": "resnet4", "seconds": {"baseline": [1, 2], "anode": [1]}}]}',
+)
+
+
+@pytest.mark.parametrize("text", NO_TIMES)
 def test_a_damaged_file_is_set_aside_by_who_times_and_left_out_by_who_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:

@@ -51,7 +51,10 @@ def test_other_images_than_cifar10_do_not_stand_beside_the_papers_figures() -> N
     other = result()
     other.data["is_cifar10"] = False
     table = accuracy_table(TABLES["accuracy-1"], Collection((other,)))
-    assert list(table.rows[0])[7:] == ["", "", "", ""]
+    assert list(table.columns)[7:] == list(table.rows[0])[7:] == []
+    beside = accuracy_table(TABLES["accuracy-1"], Collection((other, result("resnet10"))))
+    assert list(beside.rows[0])[7:] == ["", "", "", ""]
+    assert list(beside.rows[1])[7] == "87.79 / 88.52"
 
 
 def test_parameters_are_exact_beside_the_papers_thousands() -> None:
@@ -64,7 +67,9 @@ def test_parameters_are_exact_beside_the_papers_thousands() -> None:
 
 def test_costs_are_relative_to_the_baselines_step() -> None:
     runs = runs_of(baseline=[70], anodev2_1=[71])
-    table = cost_table(runs, {"resnet4": {"baseline": 0.1, "anodev2-1": 0.42}})
+    table = cost_table(
+        runs, {"resnet4": {"baseline": [0.1, 0.1, 9.0], "anodev2-1": [0.42, 0.42, 0.5]}}
+    )
     assert [row[2:4] for row in table.rows] == [["0.100", "1.00"], ["0.420", "4.20"]]
 
 
@@ -154,7 +159,7 @@ def test_losses_stand_beside_the_baselines_and_anodes_at_equal_steps() -> None:
 
 def test_a_step_is_timed_by_its_kind_whatever_the_recipe() -> None:
     runs = Collection((result(), result(recipe="paper")))
-    table = cost_table(runs, {"resnet4": {"baseline": 0.1}})
+    table = cost_table(runs, {"resnet4": {"baseline": [0.1]}})
     assert [list(row[1:4]) for row in table.rows] == [
         ["baseline", "0.100", "1.00"],
         ["baseline paper", "0.100", "1.00"],
@@ -245,3 +250,5 @@ def test_a_run_is_listed_with_every_revision_that_trained_it() -> None:
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no finished runs"):
         collect([tmp_path])
+    with pytest.raises(UsageError, match="does not exist"):
+        collect([tmp_path / "nowhere"])

@@ -1,6 +1,8 @@
 """A table made in a folder, with an engine that trains nothing and with the real one."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import illustration, timing
 from anodev2.experiment.reproduction import work as module
+from anodev2.experiment.reproduction.collection import collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.local import Local
 from anodev2.experiment.reproduction.timing import timed_steps
@@ -37,7 +40,7 @@ def _quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _quick_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """test_plan.py has the real ones."""
-    monkeypatch.setattr(timing, "_time", lambda configs, *_: {c.kind: 0.5 for c in configs})
+    monkeypatch.setattr(timing, "_time", lambda configs, *_: {c.kind: [0.5] for c in configs})
 
 
 @dataclass
@@ -131,6 +134,36 @@ def test_only_runs_that_are_free_are_asked_for_again(
     assert engine.asked[1:] == [["resnet4-baseline-seed0"], ["resnet4-baseline-seed1"]]
 
 
+def test_a_request_to_end_is_an_interruption(tmp_path: Path) -> None:
+    class Ended(Stub):
+        def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
+            os.kill(os.getpid(), signal.SIGTERM)
+            yield from super().run(configs, out)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(work(tmp_path), Ended())
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_time_left_counts_what_runs_side_by_side_have_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    class Beside(Stub):
+        def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
+            folder = out / "runs" / configs[1].name
+            folder.mkdir(parents=True)
+            (folder / "config.yaml").write_text(yaml.safe_dump(vars(configs[1])))
+            (folder / "metrics.csv").write_text("epoch\n1\n")  # one of its two
+            yield from super().run(configs, out)
+
+    clock = iter([0.0, 60.0, 90.0])
+    monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
+    reproduce(work(tmp_path), Beside())
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    assert [line.rpartition(", ")[2] for line in lines] == ["20 s left", "0 s left"]
+
+
 def test_parameters_are_reported_without_any_run(tmp_path: Path) -> None:
     engine = Stub()
     assert reproduce(work(tmp_path, table="parameters"), engine) == 0
@@ -200,6 +233,13 @@ def test_the_report_is_written_from_the_results_alone(tmp_path: Path) -> None:
     assert "figures/curves-resnet4.png" in (tmp_path / "report.md").read_text()
 
 
+def test_rows_without_curves_are_named_below_the_picture(tmp_path: Path) -> None:
+    shown = [result(), result(method="anodev2-1"), result(method="without-block")]
+    runs = collect([write(tmp_path, *shown)])
+    captions = [p.caption for p in illustration.illustrate(tmp_path / "figures", runs)]
+    assert "ResNet-4: accuracy and loss after each epoch; not drawn: without-block." in captions
+
+
 def test_a_checkpoint_that_cannot_be_drawn_costs_its_picture_alone(tmp_path: Path, capsys) -> None:
     reproduce(work(tmp_path), Stub())
     (tmp_path / "runs/resnet4-anodev2-1-seed0/checkpoints").mkdir()
@@ -220,7 +260,7 @@ def test_a_run_that_failed_is_named_in_the_report_with_its_reason(tmp_path: Path
     (folder / "failure.txt").write_text("the loss is nan in epoch 2, step 3\n")
     with pytest.raises(SystemExit):
         main(["report", str(tmp_path)])
-    told = "resnet4-baseline-seed1 (1 epochs so far, the loss is nan in epoch 2, step 3)"
+    told = "resnet4-baseline-seed1 (1 epoch so far, the loss is nan in epoch 2, step 3)"
     assert told in (tmp_path / "report.md").read_text()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
+from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.figures.picture import COLOURS, save
 from anodev2.experiment.result import SHOWN
@@ -117,7 +118,7 @@ def _labels(configs: Sequence[RunConfig]) -> list[str]:
     told = [key for key in others if len({asdict(config)[key] for config in configs}) > 1]
 
     def label(config: RunConfig) -> str:
-        values = {**asdict(config), "epochs": f"{config.epochs} epochs"}
+        values = {**asdict(config), "epochs": counted(config.epochs, "epoch")}
         return " ".join([config.label, *(str(values[key]) for key in told)])
 
     return [label(config) for config in configs]
@@ -165,9 +166,11 @@ def _draw_curves(axes: "Axes", curves: Curves) -> None:
         axes.plot(
             at, middle, style, color=colour, label=label, linewidth=1.6, marker=".", markersize=4
         )
-        if len(runs) > 1:
+        if len(runs) > 1 and len(middle) == 1:
+            axes.vlines(at, least, most, color=colour, alpha=0.4, linewidth=4)
+        elif len(runs) > 1:
             axes.fill_between(at, least, most, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("epoch")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlim(0.5, longest + 0.5)
     axes.grid(alpha=0.3)

@@ -103,8 +103,8 @@ def draw(
         raise UsageError(f"figure {name!r} takes no method: {_taking('method')} takes one")
     if entry.takes == "runs" and not runs:
         raise UsageError(
-            f"figure {name!r} is drawn from runs: name their folders, such as "
-            "out/runs/resnet4-anodev2-1-seed0"
+            f"figure {name!r} is drawn from runs: name their folders, as in "
+            "--runs out/runs/resnet4-anodev2-1-seed0"
         )
     options: dict[str, list[object]] = {"nothing": [], "runs": [runs], "method": [method]}
     paths = files_of(out, name)

@@ -6,21 +6,25 @@ counts where its runs are there; a claim holds where it holds for each of those.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, median
 
 from anodev2.experiment.cells import per_cent
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.reproduction.collection import Collection
-from anodev2.experiment.reproduction.difference import Difference, difference
+from anodev2.experiment.reproduction.difference import difference, median_interval
 from anodev2.experiment.reproduction.document import Claim
+from anodev2.experiment.reproduction.judgement import (
+    FAR,
+    SLIGHT,
+    Check,
+    below,
+    judged,
+    unless_noise,
+)
 from anodev2.experiment.reproduction.table import DEPTHS
 from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.models import build_model, find_method, spell_method
 
-FAR = 5.0
-"""Points of accuracy that are far: single runs of a method differ by less."""
-SLIGHT = 0.5
-"""Points of accuracy below which a gain is none worth the name."""
 NOTHING = 0.03
 """A share of a training step that is as good as nothing."""
 FOUND = 0.01
@@ -34,43 +38,11 @@ class Evidence:
 
     Args:
         runs: finished ones.
-        seconds: of a training step, by network and kind.
+        seconds: of training steps, by network and kind.
     """
 
     runs: Collection
     seconds: Seconds
-
-
-Check = tuple[bool | None, str]
-"""Whether a claim holds for one network, None if noise hides it, and the figures that say so."""
-
-
-def _judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "") -> Claim:
-    if not checks:
-        return Claim(text, "not measured", " ".join([missing, note]).strip())
-    words = {True: "yes", False: "no", None: "undecided"}
-    found = "; ".join(f"{words[holds]}, {figures}" for holds, figures in checks)
-    evidence = f"{found[0].upper()}{found[1:]}." + (f" {note}" if note else "")
-    answers = {holds for holds, _ in checks}
-    if False in answers:
-        return Claim(text, "does not hold here", evidence)
-    return Claim(text, "not measured" if None in answers else "holds here", evidence)
-
-
-def _unless_noise(holds: bool, found: Difference) -> bool | None:
-    """None where the difference lies within its interval, or has none and is not far."""
-    return None if abs(found.value) <= _noise(found) else holds
-
-
-def _noise(found: Difference) -> float:
-    return FAR if found.half_width is None else found.half_width
-
-
-def _no_gain(found: Difference) -> bool | None:
-    """Whether all of the interval is below `SLIGHT`; None where a gain is as little sure."""
-    if found.value + _noise(found) < SLIGHT:
-        return True
-    return False if found.value - _noise(found) > 0 else None
 
 
 def _pairs(
@@ -95,9 +67,9 @@ def above_baseline(e: Evidence, method: str) -> Claim:
             f"{NAMES[model]} {min(a):.2f} / {max(a):.2f} / {mean(a):.2f} against "
             f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)}{found.noise})"
         )
-        checks.append((_unless_noise(above, found), told))
+        checks.append((unless_noise(above, found), told))
     name = CONFIGURATIONS[method]
-    return _judged(
+    return judged(
         f"{name.capitalize()} is above the baseline in minimum, maximum and average accuracy.",
         checks,
         missing=f"It needs runs of {method} and baseline.",
@@ -115,7 +87,7 @@ def worst_above_best(e: Evidence, method: str) -> Claim:
         f"The paper's own table contradicts it for ResNet-4: {paper[method].least:.2f} against "
         f"{paper['baseline'].most:.2f}."
     )
-    return _judged(
+    return judged(
         f"The worst run of {CONFIGURATIONS[method]} is above the best of the baseline.",
         checks,
         missing=f"It needs two runs or more of {method} and baseline.",
@@ -131,9 +103,9 @@ def above_rest(e: Evidence, method: str) -> Claim:
     for model, a, b in _pairs(e, method, at_rest):
         found = difference(a, b)
         told = f"{NAMES[model]} {found} ({_seeds(a, b)}{found.noise})"
-        checks.append((_unless_noise(found.value > 0, found), told))
+        checks.append((unless_noise(found.value > 0, found), told))
     own = "" if method == "anodev2-2" else " (The paper does not compare this.)"
-    return _judged(
+    return judged(
         f"{CONFIGURATIONS[method].capitalize()} is above ANODE at the same number of steps.{own}",
         checks,
         missing=f"It needs runs of {method} and {at_rest}.",
@@ -142,14 +114,12 @@ def above_rest(e: Evidence, method: str) -> Claim:
 
 def neural_ode_far_below(e: Evidence) -> Claim:
     """ "Significantly worse" [ablation_study]."""
-    checks = [
-        (
-            mean(a) < mean(b) - FAR,
-            f"{NAMES[model]} {mean(a):.2f} against {mean(b):.2f} ({_seeds(a, b)})",
-        )
-        for model, a, b in _pairs(e, "neural-ode", "baseline")
-    ]
-    return _judged(
+    checks: list[Check] = []
+    for model, a, b in _pairs(e, "neural-ode", "baseline"):
+        found = difference(a, b)
+        told = f"{NAMES[model]} {mean(a):.2f} against {mean(b):.2f}, {found} ({_seeds(a, b)})"
+        checks.append((below(found, -FAR), told))
+    return judged(
         f"The Neural ODE is far below the baseline (by more than {FAR:g} points).",
         checks,
         missing="It needs runs of neural-ode and baseline.",
@@ -167,14 +137,14 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
             gain = difference(most, fewest)
             listed = ", ".join(f"{mean(values):.2f} at {n}" for n, values in by.items())
             checks.append(
-                (_unless_noise(gain.value > 0, gain) if help_ else _no_gain(gain),
+                (unless_noise(gain.value > 0, gain) if help_ else below(gain, SLIGHT, or_above=0),
                  f"{NAMES[model]} {listed}: {gain} from {min(by)} to {max(by)} "
                  f"({_seeds(most, fewest)}{gain.noise})")
             )  # fmt: skip
     name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
     depth = "" if kind != "anode" else " too, so that depth alone earns it"
     by_half = "" if help_ else f" (by {SLIGHT:g} points or more)"
-    return _judged(
+    return judged(
         f"More steps {'help' if help_ else 'do not help'} {name}{depth}{by_half}.",
         checks,
         missing=f"It needs runs of {kind} at two numbers of steps or more (table steps).",
@@ -195,7 +165,7 @@ def cost(e: Evidence, method: str, times: int) -> Claim:
                 (count == expected, f"{NAMES[model]} {count:.3g} times the evaluations{blocks}"
                 + _step_ratio(e.seconds, model, method))
             )  # fmt: skip
-    return _judged(
+    return judged(
         f"{CONFIGURATIONS[method].capitalize()} costs {times} times the baseline's block, counted "
         "in evaluations of f.",
         checks,
@@ -207,7 +177,8 @@ def _step_ratio(seconds: Seconds, model: str, method: str) -> str:
     times = seconds.get(model, {})
     if not {method, "baseline"} <= times.keys():
         return ""
-    return f", a training step of the whole network {times[method] / times['baseline']:.2f} times"
+    ratio = median(times[method]) / median(times["baseline"])
+    return f", a training step of the whole network {ratio:.2f} times"
 
 
 def evolution_costs_nothing(e: Evidence) -> Claim:
@@ -216,15 +187,32 @@ def evolution_costs_nothing(e: Evidence) -> Claim:
     for model, times in e.seconds.items():
         for method in CONFIGURATIONS:
             if {method, f"{method} frozen"} <= times.keys():
-                share = 1 - times[f"{method} frozen"] / times[method]
-                # Frozen weights are not slower: where they seem so, the timing says nothing.
-                holds = None if share < -NOTHING else share <= NOTHING
-                checks.append((holds, f"{NAMES[model]} {method} {100 * share:+.1f} %"))
-    return _judged(
+                pairs = zip(times[method], times[f"{method} frozen"], strict=True)
+                shares = [1 - frozen / moving for moving, frozen in pairs]
+                holds, told = _at_most(shares, NOTHING)
+                checks.append((holds, f"{NAMES[model]} {method} {told}"))
+    return judged(
         f"The evolution itself costs nothing (at most {100 * NOTHING:g} % of a training step).",
         checks,
         missing="It needs timed steps with the weights moving and frozen.",
     )
+
+
+def _at_most(shares: Sequence[float], most: float) -> Check:
+    """Whether the interval of the median is at most so much: one of a step less part of it.
+
+    None where it is less than -most as well: a part takes no time off the whole, so the timing
+    says nothing.
+    """
+    interval = median_interval(shares)
+    told = f"{100 * median(shares):+.1f} %"
+    if interval is None:
+        return None, f"{told} ({len(shares)} rounds, no interval)"
+    low, high = interval
+    told += f" ({100 * low:+.1f} to {100 * high:+.1f})"
+    if high < -most or low <= most < high:
+        return None, told
+    return high <= most, told
 
 
 def reverse_solve_fails(e: Evidence) -> Claim:
@@ -236,7 +224,7 @@ def reverse_solve_fails(e: Evidence) -> Claim:
             least, most = min(errors), max(errors)
             span = " to ".join(per_cent(error) for error in sorted({least, most}))
             checks.append((least > FOUND, f"{NAMES[model]} {label} {span}"))
-    return _judged(
+    return judged(
         "The reverse solve does not find z(0) again: it is off by more than "
         f"{100 * FOUND:g} % in every trained network.",
         checks,
@@ -254,7 +242,7 @@ def model_size(e: Evidence) -> Claim:
             if parameters(model, method) / 1000 > row.parameters + 0.005
         ]
         checks.append((not over, f"{NAMES[model]} {', '.join(over) or 'in all five methods'}"))
-    return _judged("Networks have at most as many parameters as the paper's.", checks, missing="")
+    return judged("Networks have at most as many parameters as the paper's.", checks, missing="")
 
 
 def growth(e: Evidence) -> Claim:
@@ -265,7 +253,7 @@ def growth(e: Evidence) -> Claim:
     }
     paper = PAPER["alexnet"]
     least = 100 * (paper["anodev2-1"].parameters / paper["baseline"].parameters - 1)
-    return _judged(
+    return judged(
         "Configuration 1 grows the networks by 0.5 % to 6.7 %.",
         [(0.5 <= v <= 6.7, f"{NAMES[model]} {v:.2g} %") for model, v in grown.items()],
         missing="",

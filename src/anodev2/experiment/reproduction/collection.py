@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig, recipe_numbers
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
@@ -116,6 +117,9 @@ def collect(folders: Sequence[Path], *, begun: bool = False) -> Collection:
                 found.append((path, _read(path)))
             except Damaged as damaged:
                 print(f"anodev2: {damaged}; left out", file=sys.stderr)
+        if not (begun or folder.is_dir()):
+            what = "is a file" if folder.exists() else "does not exist"
+            raise UsageError(f"'{folder}' {what}: expected a folder with runs/*/result.json")
         if len(found) == before and not begun:
             raise UsageError(
                 f"'{folder}' holds no finished runs: expected a folder with runs/*/result.json"
@@ -157,7 +161,7 @@ def _state(folder: Path) -> str:
     """How far an unfinished run has come, and why it ended if it failed."""
     failure = folder / "failure.txt"
     reason = f", {failure.read_text(errors='replace').strip()}" if failure.exists() else ""
-    return f"{epochs_done(folder)} epochs so far{reason}"
+    return f"{counted(epochs_done(folder), 'epoch')} so far{reason}"
 
 
 Setting = tuple[str, str | None, str]

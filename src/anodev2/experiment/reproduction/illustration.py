@@ -20,6 +20,8 @@ from anodev2.usage import UsageError
 
 MOVING = [name for name in METHODS if find_method(name).moves]
 """Labels whose kernels are drawn."""
+LISTED = 4
+"""How many rows without curves are named, not counted."""
 STANDING = {
     "advection": "Diffusion, advection, reaction and all three together on a Gaussian, as in the "
     "paper's example.",
@@ -64,7 +66,9 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure |
             if (model, label) in runs.by_key
         }
         if drawn:
-            curves = Picture(f"curves-{model}", f"{name}: accuracy and loss after each epoch.")
+            others = [label for m, label in runs.by_key if m == model and label not in drawn]
+            told = f"{name}: accuracy and loss after each epoch{_without(others)}."
+            curves = Picture(f"curves-{model}", told)
             yield curves, partial(_curves, drawn)
         moving = [f for label in MOVING for f in runs.folders_of(model, label)[:1]]
         if moving:
@@ -74,6 +78,12 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure |
     for name, caption in STANDING.items():
         argument = {"method": [None]}.get(GALLERY[name].takes, [])
         yield Picture(name, caption), partial(GALLERY[name].figure, *argument)
+
+
+def _without(labels: Sequence[str]) -> str:
+    if not labels:
+        return ""
+    return f"; not drawn: {', '.join(labels) if len(labels) <= LISTED else f'{len(labels)} rows'}"
 
 
 def _curves(drawn: Mapping[str, Sequence[Result]]) -> Figure:

@@ -1,9 +1,11 @@
 """What is still to be done for a table, and how long it will take."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 
+from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.folder import epochs_done, run_state
@@ -19,7 +21,7 @@ class Plan:
 
     Args:
         runs: all of them, with how many epochs each has left.
-        seconds: of a training step, by network and kind.
+        seconds: of training steps, by network and kind.
         steps: of an epoch, by network.
         side_by_side: how many runs go at once, None if that is not known.
     """
@@ -37,10 +39,20 @@ class Plan:
     def time_left(self, configs: Sequence[RunConfig]) -> float:
         """Seconds that these runs still take, one after another."""
         return sum(
-            self.runs[c] * self.steps[c.model] * self.seconds[c.model][c.kind] * EVALUATION
+            self.runs[c] * self.steps[c.model] * median(self.seconds[c.model][c.kind]) * EVALUATION
             for c in configs
             if self.runs[c]
         )
+
+    def still_left(self, out: Path, ended: Container[RunConfig]) -> float:
+        """Seconds that the runs take from now on, one after another, by their metrics.
+
+        Args:
+            out: the folder of the runs.
+            ended: those that are done or have failed.
+        """
+        runs = {c: 0 if c in ended else epochs_left(out, c) for c in self.todo}
+        return replace(self, runs=runs).time_left(self.todo)
 
     def __str__(self) -> str:
         """A line for each network and method, and the sum."""
@@ -51,14 +63,14 @@ class Plan:
         for (model, label), configs in kinds.items():
             done = sum(not self.runs[config] for config in configs)
             left = self.time_left(configs)
-            step = f"{self.seconds[model][label]:.3f}" if left else ""
+            step = f"{median(self.seconds[model][label]):.3f}" if left else ""
             spelled = duration(left) if left else ""
             lines.append(f"{model:10}{label:28}{len(configs):>5}{done:>6}{step:>10}{spelled:>12}")
         todo = self.todo
         started = sum(0 < self.runs[c] < c.epochs for c in todo)
         done = len(self.runs) - len(todo)
         lines.append(
-            f"{len(self.runs)} runs: {done} done, {started} unfinished, "
+            f"{counted(len(self.runs), 'run')}: {done} done, {started} unfinished, "
             f"{len(todo) - started} to start{self._about()}"
         )
         return "\n".join(lines)

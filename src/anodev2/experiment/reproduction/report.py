@@ -2,9 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import mean
+from statistics import mean, median
 
-from anodev2.experiment.cells import JPEG_COPIES, is_jpeg_copy, motion_cells, per_cent
+from anodev2.experiment.cells import (
+    JPEG_COPIES,
+    counted,
+    is_jpeg_copy,
+    motion_cells,
+    per_cent,
+)
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
@@ -23,7 +29,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
 
     Args:
         runs: finished ones.
-        seconds: of a training step, by network and kind.
+        seconds: of training steps, by network and kind.
         pictures: those that lie beside it.
     """
     evidence = Evidence(runs, seconds)
@@ -52,11 +58,13 @@ OURS = (
     "to ANODE at equal steps",
 )
 """Columns of what was measured here."""
+PAPERS = ("paper: min / max", "average", "to baseline", "ours to it")
+"""Columns beside them, where there are runs on CIFAR-10."""
 LISTED = 8
 """How many rows without runs are named, not counted."""
 LOSSES = (
-    "The mean cross entropy over the last epoch's training images, cropped and flipped, and over "
-    "the test images after it. Losses vary less from run to run than accuracies do."
+    "The mean cross entropy over the last epoch's training images, as they were augmented, and "
+    "over the test images after it. Losses vary less from run to run than accuracies do."
 )
 COST = (
     "`s / step` is the time of a training step of the whole network, measured in turns in one "
@@ -69,9 +77,10 @@ COST = (
 
 def accuracy_table(table: PaperTable, runs: Collection) -> Table:
     """One of the paper's tables, with a line for each network and row that has runs."""
-    columns = [*OURS, "paper: min / max", "average", "to baseline", "ours to it"]
+    beside = any(map(runs.is_cifar10, runs.models))
+    columns = [*OURS, *(PAPERS if beside else ())]
     lines = [
-        _accuracy_line(model, row, runs)
+        _accuracy_line(model, row, runs)[: len(columns)]
         for model in runs.models
         for row in table.rows
         if runs.accuracies(model, row.label)
@@ -191,14 +200,15 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
         kind = RunConfig(**results[0].config).kind
         times = seconds.get(model, {})
         count = results[0].field_evaluations
-        base = times.get("baseline")
+        step = median(times[kind]) if kind in times else None
+        base = median(times["baseline"]) if "baseline" in times else None
         reversal = [r.reversal for r in results if r.reversal is not None]
         lines.append(
             [
                 NAMES[model],
                 label,
-                f"{times[kind]:.3f}" if kind in times else "",
-                f"{times[kind] / base:.2f}" if base and kind in times else "",
+                f"{step:.3f}" if step else "",
+                f"{step / base:.2f}" if step and base else "",
                 f"{count['forward']} + {count['backward']}",
                 f"{results[0].parameters:,}",
                 *motion_cells(results),
@@ -262,16 +272,22 @@ def _summary(runs: Collection) -> str:
     settings = [RunConfig(**result.config) for result in runs.results]
     epochs = {c.model: c.epochs for c in settings}
     trained = ", ".join(
-        f"{NAMES[m]} {epochs[m]} epochs (the paper {PAPER_RECIPES[m].epochs})" for m in runs.models
+        f"{NAMES[m]} {counted(epochs[m], 'epoch')} (the paper {PAPER_RECIPES[m].epochs})"
+        for m in runs.models
     )
     seeds = sorted({c.seed for c in settings})
     names = " and ".join(sorted({str(r.data["name"]) for r in runs.results}))
+    count = counted(len(settings), "run")
+    beside = any(map(runs.is_cifar10, runs.models))
     said = [
-        f"{len(settings)} runs on {names}: {trained}; seeds {', '.join(map(str, seeds))}.",
+        f"{count} on {names}: {trained}; seeds {', '.join(map(str, seeds))}.",
         "Accuracies are on the test images after the last epoch, in per cent; no epoch is selected "
         "by them. Differences of averages are given with their 95 % interval (Welch) where both "
-        "sides have two runs or more, those to the paper's averages with that of our runs alone.",
+        "sides have two runs or more"
+        + (", those to the paper's averages with that of our runs alone." if beside else "."),
     ]
+    if not beside:
+        said.append("The paper's accuracies are those on CIFAR-10, and not beside these.")
     if any(map(is_jpeg_copy, runs.results)):
         said.append(JPEG_COPIES)
     return " ".join(said)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -30,18 +29,20 @@ from anodev2.usage import UsageError
 
 WARM_UP = 6
 """The first steps of a process pay for page faults."""
-ROUNDS, LEAST, BUDGET = 9, 3, 60.0
-"""Turns that each network gets, fewer, but at least so many, after that many seconds."""
+ROUNDS, LEAST, BUDGET = 9, 6, 60.0
+"""Turns that each network gets, fewer, but enough for an interval, after that many seconds."""
 SHARED = ("data", "epochs", "order", "precision", "recipe")
 """What the runs of a table have in common."""
-Seconds = dict[str, dict[str, float]]
-"""Of a training step, by network and kind."""
+Rounds = dict[str, list[float]]
+"""Seconds of a training step in each round, by kind; all kinds take their turn in a round."""
+Seconds = dict[str, Rounds]
+"""By network."""
 
 
 def timed_steps(
     configs: Sequence[RunConfig], data: ImageData, path: Path, *, threads: int
 ) -> Seconds:
-    """Seconds of a training step of each network and kind, kept in a file.
+    """Seconds of training steps of each network and kind, kept in a file.
 
     With those asked for, the kinds that the paper's claims about cost compare are timed. Where
     one of a network is missing, all of the network are timed again, in turns, those that the
@@ -70,13 +71,11 @@ def timed_steps(
     return found
 
 
-def _seconds(
-    wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int
-) -> dict[str, float]:
+def _seconds(wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int) -> Rounds:
     """Of one network; they become the last record of the file, which a report takes."""
     first = next(iter(wanted.values()))
     conditions, records = _conditions(first, threads), _records(path)
-    held: dict[str, float] = next((r["seconds"] for r in records if _fits(r, conditions)), {})
+    held: Rounds = next((r["seconds"] for r in records if _fits(r, conditions)), {})
     if not wanted.keys() <= held.keys():
         again = {c.kind: c for c in _of_tables(first) if c.kind in held}
         compared = {config.kind: config for config in _compared(first)}
@@ -106,16 +105,20 @@ def read_seconds(path: Path) -> Seconds:
 
 def _records(path: Path) -> list[dict[str, Any]]:
     try:
-        records = [dict(record) for record in json.loads(path.read_text())["records"]]
-        for record in records:
-            str(record["model"]), {str(k): float(v) for k, v in record["seconds"].items()}
+        return [_checked(record) for record in json.loads(path.read_text())["records"]]
     except FileNotFoundError:
         return []
     except OSError as error:
         raise UsageError(f"cannot read '{path}': {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(path, "does not hold times of training steps") from error
-    return records
+
+
+def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+    rounds = [sum(times) for times in zip(*record["seconds"].values(), strict=True)]
+    if not (rounds and isinstance(record["model"], str)):
+        raise ValueError(record)
+    return dict(record)
 
 
 def _conditions(config: RunConfig, threads: int) -> dict[str, Any]:
@@ -155,7 +158,7 @@ def _of_tables(config: RunConfig) -> list[RunConfig]:
     return runs_of(rows_of("all", None), [config.model], [config.seed], **shared)
 
 
-def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[str, float]:
+def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> Rounds:
     with torch_threads(threads), torch.random.fork_rng(devices=[]):
         steps = {config.kind: _step(config, data) for config in configs}
         first = next(iter(steps.values()))
@@ -163,11 +166,13 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> dict[s
             first()
         for step in steps.values():
             step()
-        rounds: list[dict[str, float]] = []
-        begun = perf_counter()
-        while len(rounds) < ROUNDS and (len(rounds) < LEAST or perf_counter() - begun < BUDGET):
-            rounds.append({label: _timed(step) for label, step in steps.items()})
-    return {label: median(times[label] for times in rounds) for label in steps}
+        begun, done = perf_counter(), 0
+        rounds: Rounds = {kind: [] for kind in steps}
+        while done < ROUNDS and (done < LEAST or perf_counter() - begun < BUDGET):
+            for kind, step in steps.items():
+                rounds[kind].append(_timed(step))
+            done += 1
+    return rounds
 
 
 def _step(config: RunConfig, data: ImageData) -> Callable[[], None]:

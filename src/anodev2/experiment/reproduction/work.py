@@ -1,11 +1,14 @@
 """From a table's name to its report: plan, run what is left, write."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import SIGTERM, default_int_handler, signal
+from threading import current_thread, main_thread
 from time import perf_counter, sleep
 
+from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.data.loading import load_data
@@ -85,7 +88,7 @@ def reproduce(work: Work, engine: Engine) -> int:
     for config in configs:
         run_state(work.out, config)
     failed = False
-    with written_or_failed(work.out):
+    with _terminable(), written_or_failed(work.out):
         if configs:
             data = load_data(work.data)
             check_settings(collect([work.out], begun=True), configs, data)
@@ -97,6 +100,19 @@ def reproduce(work: Work, engine: Engine) -> int:
             failed = any(o.state == "failed" for o in _carry_out(plan, engine, work.out))
         publish(work.out, collect([work.out], begun=True), read_seconds(work.out / "timings.json"))
     return 1 if failed else 0
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let a request to end interrupt, as Ctrl-C does, where signals come to this thread."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    before = signal(SIGTERM, default_int_handler)
+    try:
+        yield
+    finally:
+        signal(SIGTERM, before)
 
 
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
@@ -112,7 +128,7 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
 
 def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
     """Carry out what is left; what another process has is waited for, and taken if it stops."""
-    begun, total, done, outcomes = perf_counter(), plan.time_left(plan.todo), 0.0, []
+    begun, total, outcomes = perf_counter(), plan.time_left(plan.todo), list[Outcome]()
     todo, busy = plan.todo, list[RunConfig]()
     while todo:
         for outcome in engine.run(todo, out):
@@ -120,13 +136,17 @@ def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
                 busy.append(outcome.config)
                 continue
             outcomes.append(outcome)
-            done += plan.time_left([outcome.config])
-            left = max(0.0, (perf_counter() - begun) * (total / done - 1))
+            ended = [outcome.config for outcome in outcomes]
+            left = plan.still_left(out, ended)
+            passed = max(plan.time_left(ended), total - left)  # at least that of the ended ones
+            left *= (perf_counter() - begun) / passed
             count = f"[{len(outcomes)}/{len(plan.todo)}]"
             print(f"{count} {_told(outcome, out)}, {duration(left)} left", flush=True)
         if busy:
             names = ", ".join(config.name for config in busy[:3])
-            print(f"waiting for {len(busy)} runs of another process: {names}", flush=True)
+            print(
+                f"waiting for {counted(len(busy), 'run')} of another process: {names}", flush=True
+            )
         todo = _free(out, busy)
         while busy and not todo:
             sleep(POLL)

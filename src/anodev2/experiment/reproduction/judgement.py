@@ -1,0 +1,61 @@
+"""From figures to a verdict: what noise leaves open is not decided."""
+
+from collections.abc import Sequence
+
+from anodev2.experiment.reproduction.difference import Difference
+from anodev2.experiment.reproduction.document import Claim
+
+FAR = 5.0
+"""Points of accuracy that are far: single runs of a method differ by less."""
+SLIGHT = 0.5
+"""Points of accuracy below which a gain is none worth the name."""
+
+Check = tuple[bool | None, str]
+"""Whether a claim holds for one network, None if noise hides it, and the figures that say so."""
+
+
+def judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "") -> Claim:
+    """A claim that holds where it holds in every check, and fails where it fails in one.
+
+    Args:
+        text: the claim.
+        checks: of the networks that have runs.
+        missing: what it needs, where there is no check.
+        note: on the paper's own figures.
+    """
+    if not checks:
+        return Claim(text, "not measured", " ".join([missing, note]).strip())
+    words = {True: "yes", False: "no", None: "undecided"}
+    found = "; ".join(f"{words[holds]}, {figures}" for holds, figures in checks)
+    evidence = f"{found[0].upper()}{found[1:]}." + (f" {note}" if note else "")
+    answers = {holds for holds, _ in checks}
+    if False in answers:
+        return Claim(text, "does not hold here", evidence)
+    return Claim(text, "not measured" if None in answers else "holds here", evidence)
+
+
+def unless_noise(holds: bool, found: Difference) -> bool | None:
+    """None where the difference lies within its interval, or has none and is not far."""
+    return None if abs(found.value) <= _noise(found) else holds
+
+
+def below(found: Difference, bound: float, *, or_above: float | None = None) -> bool | None:
+    """Whether all of a difference's interval is below a bound; one without has `FAR` either way.
+
+    Args:
+        found: the difference.
+        bound: what it is to be below.
+        or_above: what all of the interval is above where the answer is no; None is `bound`.
+
+    Returns:
+        None where it is neither.
+    """
+    if found.value + _noise(found) < bound:
+        return True
+    return (
+        False if found.value - _noise(found) > (bound if or_above is None else or_above) else None
+    )
+
+
+def _noise(found: Difference) -> float:
+    return FAR if found.half_width is None else found.half_width
