@@ -29,7 +29,7 @@ from anodev2.usage import UsageError
 
 WARM_UP = 6
 """The first steps of a process pay for page faults."""
-ROUNDS, LEAST, BUDGET = 9, 6, 60.0
+ROUNDS, LEAST, BUDGET = 25, 6, 60.0
 """Turns that each network gets, fewer, but enough for an interval, after that many seconds."""
 SHARED = ("data", "epochs", "order", "precision", "recipe")
 """What the runs of a table have in common."""
