@@ -14,6 +14,7 @@ from anodev2.experiment.figures.curves import (
     line_styles,
     training_curves,
 )
+from anodev2.experiment.result import SHOWN
 from anodev2.experiment.trained import run_folders
 from anodev2.usage import UsageError
 
@@ -59,6 +60,17 @@ def test_lines_and_bands_of_every_panel_are_mean_least_and_most(tmp_path: Path) 
             at = corners[corners[:, 0] == epoch, 1]
             assert at.min() == pytest.approx(least[epoch - 1])
             assert at.max() == pytest.approx(most[epoch - 1])
+
+
+def test_a_single_epoch_is_a_point_and_a_bar_for_each_method_side_by_side() -> None:
+    runs = {"baseline": [[0.2], [0.4]], "anode": [[0.2], [0.4]]}
+    (axes, *_) = training_curves(dict.fromkeys(SHOWN, runs)).axes
+    places = [float(line.get_xdata()[0]) for line in axes.lines]
+    assert places == [0.75, 1.25]
+    bars = [collection.get_segments()[0] for collection in axes.collections]
+    assert [bar[:, 0].tolist() for bar in bars] == [[0.75, 0.75], [1.25, 1.25]]
+    assert all(bar[:, 1].tolist() == [20, 40] for bar in bars)
+    assert [tick for tick in axes.get_xticks() if 0.5 < tick < 1.5] == [1]
 
 
 def test_seeds_that_have_come_less_far_end_the_band(tmp_path: Path) -> None:

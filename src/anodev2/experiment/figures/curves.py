@@ -155,18 +155,24 @@ def _draw_accuracies(whole: "Axes", close: "Axes", accuracies: Curves) -> None:
 
 
 def _draw_curves(axes: "Axes", curves: Curves) -> None:
-    """A line for each method's mean and a band from its least to its most."""
+    """A line for each method's mean and a band from its least to its most.
+
+    Points of a single epoch, which has no lines, stand side by side.
+    """
     longest = max(len(run) for runs in curves.values() for run in runs)
-    for (method, runs), (colour, style) in zip(curves.items(), line_styles(curves), strict=True):
+    styles = line_styles(curves)
+    for place, (method, runs) in enumerate(curves.items()):
+        colour, style = styles[place]
         least, middle, most = band(runs)
-        at = range(1, len(middle) + 1)
+        beside = (place + 0.5) / len(curves) - 0.5 if longest == 1 else 0.0
+        at = [epoch + beside for epoch in range(1, len(middle) + 1)]
         seeds = f", {len(runs)} seeds" if len(runs) > 1 else ""
         early = f", epoch {len(middle)}" if len(middle) < longest else ""
         label = f"{method} ({middle[-1]:.2f} %{seeds}{early})"
         axes.plot(
             at, middle, style, color=colour, label=label, linewidth=1.6, marker=".", markersize=4
         )
-        if len(runs) > 1 and len(middle) == 1:
+        if len(runs) > 1 and longest == 1:
             axes.vlines(at, least, most, color=colour, alpha=0.4, linewidth=4)
         elif len(runs) > 1:
             axes.fill_between(at, least, most, color=colour, alpha=0.2, linewidth=0)
