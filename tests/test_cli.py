@@ -85,6 +85,22 @@ def test_a_mistake_is_one_line_with_what_was_given_and_what_was_expected(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "--resume"],  # train's
+        ["optimality", "--out", "x"],
+        ["figures", "--memory", "x"],
+        ["report", "--sedes", "3"],
+        ["train", "--report"],  # a command's name is no option
+    ],
+)
+def test_what_is_close_to_no_option_of_the_command_has_no_hint(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "did you mean" not in refused(capsys, *arguments)
+
+
 def test_an_unknown_key_of_a_configuration_file_names_the_nearest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,8 @@ class Formatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
         return re.sub(r"<class '(\w+)'>", r"\1", super()._expand_help(action))
 
 
+ALIKE = 0.75
+"""How alike words are that one may stand for another by mistake, from 0 to 1."""
 MOVING = ("train", "compare")
 """Commands whose help lists the ways to move."""
 
@@ -61,18 +63,21 @@ def _plain(message: str) -> str:
 
 
 def _words(given: Sequence[str]) -> frozenset[str]:
-    """What there is to say: commands, and the options of the one that is given, else of all."""
-    chosen = [COMMANDS[token] for token in given if token in COMMANDS][:1] or COMMANDS.values()
-    names = {name for command in chosen for name in signature(command).parameters}
-    return frozenset({*COMMANDS, *names, *(f"--{name}" for name in names)})
+    """What there is to say: options of the command that is given, else commands and options."""
+    chosen = next((COMMANDS[token] for token in given if token in COMMANDS), None)
+    names = {
+        n for c in ([chosen] if chosen else COMMANDS.values()) for n in signature(c).parameters
+    }
+    return frozenset(names if chosen else {*names, *COMMANDS})
 
 
 def _nearest(message: str, known: frozenset[str]) -> str:
     """A hint for the first word of an error that is close to a command or an option."""
     for word in re.findall(r"(?:arguments: |option '|choice: ')([\w.-]+)", message):
-        close = get_close_matches(word, known - {word}, n=1)
-        if close and word not in known:
-            return f"; did you mean {close[0]!r}?"
+        name = word.lstrip("-")
+        close = get_close_matches(name, known - {name}, n=1, cutoff=ALIKE)
+        if close and name not in known:
+            return f"; did you mean {word.removesuffix(name) + close[0]!r}?"
     return ""
 
 

@@ -15,7 +15,7 @@ from anodev2.experiment.figures.curves import (
     training_curves,
 )
 from anodev2.experiment.result import SHOWN
-from anodev2.experiment.trained import run_folders
+from anodev2.experiment.trained import configuration, run_folders
 from anodev2.usage import UsageError
 
 
@@ -135,6 +135,12 @@ def test_figures_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, tex
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no run: expected a folder such as"):
         run_folders([tmp_path])
+
+
+def test_a_folder_of_runs_for_a_run_is_refused_with_one_in_it(tmp_path: Path) -> None:
+    one = written_run(tmp_path, [0.1])
+    with pytest.raises(UsageError, match=f"name one of those in it, such as '{one}'"):
+        configuration(tmp_path)
 
 
 def test_a_method_has_its_colour_whatever_stands_beside_it() -> None:

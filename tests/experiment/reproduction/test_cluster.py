@@ -1,5 +1,6 @@
 """A Ray cluster of two nodes on this machine: what it makes, and what it does without one."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -149,6 +150,16 @@ def test_runs_that_no_node_is_left_for_are_given_up_after_a_while(
     with pytest.raises(RunFailure, match=r"no node with 2 CPUs .*: start nodes, and the same"):
         next(outcomes)
     ray.cancel.assert_called()
+
+
+def test_a_request_to_end_does_what_it_did_before_ray_too() -> None:
+    ray = MagicMock(
+        **{"init.side_effect": lambda *_, **__: signal.signal(signal.SIGTERM, sys.exit)}
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    with cluster._connected(ray, None):
+        assert signal.getsignal(signal.SIGTERM) == before
+    ray.init.assert_called()
 
 
 def test_without_ray_one_line_says_how_to_install_it(

@@ -45,14 +45,36 @@ def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
     )
 
 
-def test_what_is_still_left_counts_the_epochs_of_runs_that_go_on(tmp_path: Path) -> None:
+EPOCH = 196 * 0.5 * 1.1
+
+
+@pytest.fixture
+def three_runs(tmp_path: Path) -> Plan:
+    """One is finished, one has three of its ten epochs."""
+    write(tmp_path, result(seed=0, epochs=10))
+    folders = [tmp_path / "runs" / config(seed=seed).name for seed in (0, 1)]
+    for seed, folder in enumerate(folders):
+        write_config(folder / "config.yaml", result(seed=seed, epochs=10).config)
+    (folders[1] / "metrics.csv").write_text("epoch\n1\n2\n3\n")
     runs = {config(seed=seed): 10 for seed in (0, 1, 2)}
-    plan = Plan(runs, {"resnet4": {"baseline": [0.5]}}, {"resnet4": 196}, side_by_side=2)
-    folder = tmp_path / "runs" / config(seed=1).name
-    write_config(folder / "config.yaml", result(seed=1, epochs=10).config)
-    (folder / "metrics.csv").write_text("epoch\n1\n2\n3\n")
-    left = plan.still_left(tmp_path, ended=[config(seed=0)])
-    assert left == pytest.approx((7 + 10) * 196 * 0.5 * 1.1)
+    return Plan(runs, {"resnet4": {"baseline": [0.5]}}, {"resnet4": 196}, side_by_side=2)
+
+
+def test_progress_counts_the_epochs_of_runs_that_go_on(tmp_path: Path, three_runs: Plan) -> None:
+    assert three_runs.progress(tmp_path, []) == pytest.approx((13 * EPOCH, 17 * EPOCH))
+
+
+def test_a_run_that_fails_counts_for_the_epochs_it_has(tmp_path: Path, three_runs: Plan) -> None:
+    failed = [config(seed=1)]
+    assert three_runs.progress(tmp_path, failed) == pytest.approx((13 * EPOCH, 10 * EPOCH))
+
+
+def test_a_run_that_another_took_the_place_of_does_not_end_the_progress(
+    tmp_path: Path, three_runs: Plan
+) -> None:
+    folder = tmp_path / "runs" / config(seed=2).name
+    write_config(folder / "config.yaml", result(seed=2, epochs=3).config)
+    assert three_runs.progress(tmp_path, []) == pytest.approx((13 * EPOCH, 17 * EPOCH))
 
 
 def test_runs_that_are_done_need_no_timing() -> None:

@@ -52,6 +52,9 @@ def test_other_images_than_cifar10_do_not_stand_beside_the_papers_figures() -> N
     other.data["is_cifar10"] = False
     table = accuracy_table(TABLES["accuracy-1"], Collection((other,)))
     assert list(table.columns)[7:] == list(table.rows[0])[7:] == []
+    said = report_of(Collection((other,)), {}, []).summary
+    assert "The paper's accuracies are those on CIFAR-10, and not beside these." in said
+    assert "to the paper's averages" not in said
     beside = accuracy_table(TABLES["accuracy-1"], Collection((other, result("resnet10"))))
     assert list(beside.rows[0])[7:] == ["", "", "", ""]
     assert list(beside.rows[1])[7] == "87.79 / 88.52"

@@ -1,92 +1,21 @@
-"""A table made in a folder, with an engine that trains nothing and with the real one."""
+"""A table made in a folder, with an engine that trains nothing."""
 
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from anodev2.cli import main
-from anodev2.experiment.config import RunConfig
-from anodev2.experiment.data.loading import load_data
-from anodev2.experiment.folder import claimed
-from anodev2.experiment.reproduction import illustration, timing
-from anodev2.experiment.reproduction import work as module
+from anodev2.experiment.reproduction import illustration
 from anodev2.experiment.reproduction.collection import collect
-from anodev2.experiment.reproduction.engine import Engine, Outcome
-from anodev2.experiment.reproduction.local import Local
-from anodev2.experiment.reproduction.timing import timed_steps
-from anodev2.experiment.reproduction.work import Work, reproduce
-from anodev2.experiment.result import Result, describe_data
+from anodev2.experiment.reproduction.work import reproduce
+from anodev2.experiment.result import Result
 from anodev2.usage import UsageError
 from results import result, write
+from stub import Stub, work
 
-METHODS = ["baseline", "anodev2-1"]
-
-
-@pytest.fixture(autouse=True)
-def _quick_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of those that need no runs is enough here; tests/experiment/figures has them all."""
-    monkeypatch.setattr(illustration, "STANDING", {"coupling": "What each step reads."})
-
-
-@pytest.fixture(autouse=True)
-def _quick_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """test_plan.py has the real ones."""
-    monkeypatch.setattr(timing, "_time", lambda configs, *_: {c.kind: [0.5] for c in configs})
-
-
-@dataclass
-class Stub(Engine):
-    """Finishes runs at once, but for those whose seed is in `fail`, or in `busy` the first time."""
-
-    fail: tuple[int, ...] = ()
-    busy: tuple[int, ...] = ()
-    asked: list[list[str]] = field(default_factory=list)
-    threads: int = 1
-
-    @property
-    def side_by_side(self) -> int:
-        return 1
-
-    def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
-        self.asked.append([config.name for config in configs])
-        for config in configs:
-            if config.seed in self.fail:
-                yield Outcome(config, "failed", "the loss is nan in epoch 1")
-            elif config.seed in self.busy and len(self.asked) == 1:
-                yield Outcome(config, "busy")
-            else:
-                found = result(method=config.method, seed=config.seed, epochs=config.epochs)
-                data = found.data | describe_data(load_data(config.data)) | {"is_cifar10": True}
-                found = replace(found, config=vars(config), data=data, precision=config.precision)
-                found.write(out / "runs" / config.name / "result.json")
-                (out / "runs" / config.name / "config.yaml").write_text(
-                    yaml.safe_dump(vars(config))
-                )
-                yield Outcome(config, "done")
-
-
-def work(out: Path, *, seeds: Sequence[int] = (0,), table: str = "accuracy-1") -> Work:
-    return Work(
-        table=table,
-        models=["resnet4"],
-        methods=METHODS if table != "parameters" else None,
-        seeds=seeds,
-        data="digits",
-        epochs=2,
-        order="pre",
-        precision="float32",
-        recipe="default",
-        out=out,
-    )
+pytestmark = pytest.mark.usefixtures("quick_pictures", "quick_times")
 
 
 def test_the_plan_comes_first_and_counts_what_is_done(tmp_path: Path, capsys) -> None:
@@ -112,56 +41,6 @@ def test_a_failed_run_is_told_with_its_reason_and_is_status_1(tmp_path: Path, ca
     assert reproduce(work(tmp_path, seeds=(0, 1)), Stub(fail=(1,))) == 1
     told = capsys.readouterr().out
     assert "resnet4-anodev2-1-seed1: failed, the loss is nan in epoch 1" in told
-
-
-def test_what_another_process_has_is_waited_for_and_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    monkeypatch.setattr(module, "POLL", 0.0)
-    engine = Stub(busy=(1,))
-    assert reproduce(work(tmp_path, seeds=(0, 1)), engine) == 0
-    assert engine.asked[1] == ["resnet4-baseline-seed1", "resnet4-anodev2-1-seed1"]
-    assert "waiting for 2 runs of another process: resnet4-baseline" in capsys.readouterr().out
-
-
-def test_only_runs_that_are_free_are_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Stub(busy=(0, 1))
-    monkeypatch.setattr(module, "_free", lambda _, busy: busy[:1])
-    first = replace(work(tmp_path, seeds=(0, 1)), methods=["baseline"])
-    assert reproduce(first, engine) == 0
-    assert engine.asked[1:] == [["resnet4-baseline-seed0"], ["resnet4-baseline-seed1"]]
-
-
-def test_a_request_to_end_is_an_interruption(tmp_path: Path) -> None:
-    class Ended(Stub):
-        def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
-            os.kill(os.getpid(), signal.SIGTERM)
-            yield from super().run(configs, out)
-
-    before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        reproduce(work(tmp_path), Ended())
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
-def test_time_left_counts_what_runs_side_by_side_have_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    class Beside(Stub):
-        def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
-            folder = out / "runs" / configs[1].name
-            folder.mkdir(parents=True)
-            (folder / "config.yaml").write_text(yaml.safe_dump(vars(configs[1])))
-            (folder / "metrics.csv").write_text("epoch\n1\n")  # one of its two
-            yield from super().run(configs, out)
-
-    clock = iter([0.0, 60.0, 90.0])
-    monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    reproduce(work(tmp_path), Beside())
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
-    assert [line.rpartition(", ")[2] for line in lines] == ["20 s left", "0 s left"]
 
 
 def test_parameters_are_reported_without_any_run(tmp_path: Path) -> None:
@@ -238,6 +117,14 @@ def test_rows_without_curves_are_named_below_the_picture(tmp_path: Path) -> None
     runs = collect([write(tmp_path, *shown)])
     captions = [p.caption for p in illustration.illustrate(tmp_path / "figures", runs)]
     assert "ResNet-4: accuracy and loss after each epoch; not drawn: without-block." in captions
+    many = [result(method=f"anode-{steps}") for steps in (1, 3, 4, 6, 7)]
+    captions = [
+        p.caption
+        for p in illustration.illustrate(
+            tmp_path / "figures", collect([write(tmp_path / "many", result(), *many)])
+        )
+    ]
+    assert "ResNet-4: accuracy and loss after each epoch; not drawn: 5 rows." in captions
 
 
 def test_a_checkpoint_that_cannot_be_drawn_costs_its_picture_alone(tmp_path: Path, capsys) -> None:
@@ -277,56 +164,3 @@ def test_the_report_of_a_folder_is_the_same_bytes_when_written_again(tmp_path: P
         main(["report", str(tmp_path)])
     assert stop.value.code == 0
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == files
-
-
-@pytest.mark.slow
-def test_two_commands_on_one_folder_do_no_run_twice(tmp_path: Path) -> None:
-    command = [
-        sys.executable, "-m", "anodev2.cli", "reproduce", "accuracy-2", "--models", "resnet4",
-        "--methods", "baseline,anodev2-2", "--seeds", "0,1", "--data", "digits", "--epochs", "2",
-        "--out", str(tmp_path), "--threads", "1",
-    ]  # fmt: skip
-    table = replace(work(tmp_path, table="accuracy-2"), methods=None, precision="auto")
-    timed_steps(table.configs(), load_data("digits"), tmp_path / "timings.json", threads=1)
-    both = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    told = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    epochs = [line for _, error in told for line in error.splitlines() if " epoch " in line]
-    trained = [line.partition(":")[0] for line in epochs]
-    assert len(trained) == len({*trained}) == 2 * 4
-    assert len(list(tmp_path.glob("runs/*/result.json"))) == 4
-
-
-@pytest.mark.slow
-def test_a_run_whose_process_dies_is_taken_over_from_its_checkpoint(tmp_path: Path) -> None:
-    """What a second command does when the first is killed: its lock goes with it."""
-    (config,) = [c for c in work(tmp_path).configs() if c.method == "baseline"]
-    holder = subprocess.Popen(
-        [
-            sys.executable, "-c",
-            "import sys, time; from pathlib import Path\n"
-            "from anodev2.experiment.folder import claimed\n"
-            "with claimed(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)",
-            str(tmp_path / "runs" / config.name),
-        ],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-    (busy,) = Local(processes=1, threads=1).run([config], tmp_path)
-    assert busy.state == "busy"
-    holder.kill()
-    holder.wait()
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            with claimed(tmp_path / "runs" / config.name):
-                break
-        except UsageError:
-            time.sleep(0.1)
-    (done,) = Local(processes=1, threads=1).run([config], tmp_path)
-    assert done.state == "done"
-    assert Result.read(tmp_path / "runs" / config.name / "result.json").config == vars(config)

@@ -10,6 +10,8 @@ from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
+from signal import SIGTERM, getsignal, signal
+from threading import current_thread, main_thread
 from typing import Any
 
 from anodev2.experiment.config import RunConfig
@@ -205,11 +207,12 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
     """Ray, started or joined without a word, until the end of the block."""
     quiet = {"log_to_driver": False, "logging_level": "CRITICAL", "include_dashboard": False}
     try:
-        if address is None:
-            ray.init("local", object_store_memory=OBJECT_STORE, **quiet)
-        else:
-            _check_answers(address)
-            ray.init(address, **quiet)
+        with _signals_kept():
+            if address is None:
+                ray.init("local", object_store_memory=OBJECT_STORE, **quiet)
+            else:
+                _check_answers(address)
+                ray.init(address, **quiet)
     except Exception as error:  # Ray's kinds for this differ by version and address
         if address is None:
             raise RunFailure(f"Ray does not start on this machine ({first_line(error)})") from error
@@ -221,6 +224,17 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """What a request to end does stays as it is: Ray's own answer is to exit."""
+    before = getsignal(SIGTERM)
+    try:
+        yield
+    finally:
+        if current_thread() is main_thread():
+            signal(SIGTERM, before)
 
 
 def _check_answers(address: str) -> None:

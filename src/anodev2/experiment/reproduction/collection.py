@@ -86,6 +86,11 @@ class Collection:
         """Whether the paper's figures can stand beside a network's."""
         return all(r.data["is_cifar10"] for r in self.results if r.config["model"] == model)
 
+    @property
+    def has_cifar10(self) -> bool:
+        """Whether they can beside any."""
+        return any(map(self.is_cifar10, self.models))
+
     def accuracies(self, model: str, label: str) -> list[float]:
         """Test accuracies in per cent, one a seed; none where no such run is finished."""
         return [100 * value for value in self.last("test_accuracy", model, label)]

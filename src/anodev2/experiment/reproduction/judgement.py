@@ -6,7 +6,7 @@ from anodev2.experiment.reproduction.difference import Difference
 from anodev2.experiment.reproduction.document import Claim
 
 FAR = 5.0
-"""Points of accuracy that are far: single runs of a method differ by less."""
+"""Points of accuracy that are far: what a difference of single runs is taken to be unsure by."""
 SLIGHT = 0.5
 """Points of accuracy below which a gain is none worth the name."""
 
@@ -39,22 +39,14 @@ def unless_noise(holds: bool, found: Difference) -> bool | None:
     return None if abs(found.value) <= _noise(found) else holds
 
 
-def below(found: Difference, bound: float, *, or_above: float | None = None) -> bool | None:
-    """Whether all of a difference's interval is below a bound; one without has `FAR` either way.
+def below(found: Difference, bound: float) -> bool | None:
+    """Whether all of a difference's interval is below a bound, None where the bound is in it.
 
-    Args:
-        found: the difference.
-        bound: what it is to be below.
-        or_above: what all of the interval is above where the answer is no; None is `bound`.
-
-    Returns:
-        None where it is neither.
+    A difference without an interval has one of `FAR` to either side.
     """
     if found.value + _noise(found) < bound:
         return True
-    return (
-        False if found.value - _noise(found) > (bound if or_above is None else or_above) else None
-    )
+    return False if found.value - _noise(found) > bound else None
 
 
 def _noise(found: Difference) -> float:

@@ -11,7 +11,7 @@ from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from signal import SIG_BLOCK, SIG_SETMASK, SIGINT, pthread_sigmask
+from signal import SIG_BLOCK, SIG_SETMASK, SIG_UNBLOCK, SIGINT, SIGTERM, pthread_sigmask
 from threading import Thread
 
 import torch
@@ -82,9 +82,10 @@ class Local(Engine):
             daemon=True,
         )
         # Ctrl-C in a terminal reaches all its processes; this one answers for the others, which
-        # inherit what it blocks. The tracker, if it starts in between, would unblock.
+        # inherit what it blocks. A request to end waits until the process is known here. The
+        # tracker, if it starts in between, would unblock.
         resource_tracker.ensure_running()
-        before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+        before = pthread_sigmask(SIG_BLOCK, {SIGINT, SIGTERM})
         try:
             process.start()
         finally:
@@ -128,6 +129,7 @@ def _work(
 ) -> None:
     """A process's whole life: it ends with its parent, even if that is killed."""
     Thread(target=_end_with_parent, daemon=True).start()
+    pthread_sigmask(SIG_UNBLOCK, {SIGTERM})
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     if beside:

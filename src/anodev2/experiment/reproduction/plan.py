@@ -10,6 +10,7 @@ from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.folder import epochs_done, run_state
 from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.usage import UsageError
 
 EVALUATION = 1.1
 """Time of an epoch with its evaluation, relative to its training steps."""
@@ -44,15 +45,25 @@ class Plan:
             if self.runs[c]
         )
 
-    def still_left(self, out: Path, ended: Container[RunConfig]) -> float:
-        """Seconds that the runs take from now on, one after another, by their metrics.
+    def progress(self, out: Path, failed: Container[RunConfig]) -> tuple[float, float]:
+        """What has been done of the plan, by the metrics of its runs, and what is still left.
 
         Args:
             out: the folder of the runs.
-            ended: those that are done or have failed.
+            failed: those that do not go on.
+
+        Returns:
+            Two times in seconds, of runs one after another.
         """
-        runs = {c: 0 if c in ended else epochs_left(out, c) for c in self.todo}
-        return replace(self, runs=runs).time_left(self.todo)
+        now = replace(self, runs={c: self._left_now(out, c) for c in self.todo})
+        left = now.time_left([c for c in self.todo if c not in failed])
+        return self.time_left(self.todo) - now.time_left(self.todo), left
+
+    def _left_now(self, out: Path, config: RunConfig) -> int:
+        try:
+            return epochs_left(out, config)
+        except (UsageError, OSError):  # what is wrong with the run, it tells itself
+            return self.runs[config]
 
     def __str__(self) -> str:
         """A line for each network and method, and the sum."""

@@ -77,8 +77,7 @@ COST = (
 
 def accuracy_table(table: PaperTable, runs: Collection) -> Table:
     """One of the paper's tables, with a line for each network and row that has runs."""
-    beside = any(map(runs.is_cifar10, runs.models))
-    columns = [*OURS, *(PAPERS if beside else ())]
+    columns = [*OURS, *(PAPERS if runs.has_cifar10 else ())]
     lines = [
         _accuracy_line(model, row, runs)[: len(columns)]
         for model in runs.models
@@ -278,15 +277,18 @@ def _summary(runs: Collection) -> str:
     seeds = sorted({c.seed for c in settings})
     names = " and ".join(sorted({str(r.data["name"]) for r in runs.results}))
     count = counted(len(settings), "run")
-    beside = any(map(runs.is_cifar10, runs.models))
     said = [
         f"{count} on {names}: {trained}; seeds {', '.join(map(str, seeds))}.",
         "Accuracies are on the test images after the last epoch, in per cent; no epoch is selected "
         "by them. Differences of averages are given with their 95 % interval (Welch) where both "
         "sides have two runs or more"
-        + (", those to the paper's averages with that of our runs alone." if beside else "."),
+        + (
+            ", those to the paper's averages with that of our runs alone."
+            if runs.has_cifar10
+            else "."
+        ),
     ]
-    if not beside:
+    if not runs.has_cifar10:
         said.append("The paper's accuracies are those on CIFAR-10, and not beside these.")
     if any(map(is_jpeg_copy, runs.results)):
         said.append(JPEG_COPIES)

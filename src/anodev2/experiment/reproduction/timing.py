@@ -166,11 +166,12 @@ def _time(configs: Sequence[RunConfig], data: ImageData, threads: int) -> Rounds
             first()
         for step in steps.values():
             step()
-        begun, done = perf_counter(), 0
+        begun, done, order = perf_counter(), 0, list(steps)
         rounds: Rounds = {kind: [] for kind in steps}
         while done < ROUNDS and (done < LEAST or perf_counter() - begun < BUDGET):
-            for kind, step in steps.items():
-                rounds[kind].append(_timed(step))
+            for kind in order:
+                rounds[kind].append(_timed(steps[kind]))
+            order.reverse()  # so that no kind always follows the same
             done += 1
     return rounds
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from math import isfinite, nan
 from pathlib import Path
 from signal import SIGTERM, default_int_handler, signal
 from threading import current_thread, main_thread
@@ -128,7 +129,7 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
 
 def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
     """Carry out what is left; what another process has is waited for, and taken if it stops."""
-    begun, total, outcomes = perf_counter(), plan.time_left(plan.todo), list[Outcome]()
+    begun, outcomes = perf_counter(), list[Outcome]()
     todo, busy = plan.todo, list[RunConfig]()
     while todo:
         for outcome in engine.run(todo, out):
@@ -136,12 +137,10 @@ def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
                 busy.append(outcome.config)
                 continue
             outcomes.append(outcome)
-            ended = [outcome.config for outcome in outcomes]
-            left = plan.still_left(out, ended)
-            passed = max(plan.time_left(ended), total - left)  # at least that of the ended ones
-            left *= (perf_counter() - begun) / passed
-            count = f"[{len(outcomes)}/{len(plan.todo)}]"
-            print(f"{count} {_told(outcome, out)}, {duration(left)} left", flush=True)
+            passed, left = plan.progress(out, [o.config for o in outcomes if o.state == "failed"])
+            left *= (perf_counter() - begun) / passed if passed > 0 else nan
+            told = f", {duration(left)} left" if isfinite(left) else ""
+            print(f"[{len(outcomes)}/{len(plan.todo)}] {_told(outcome, out)}{told}", flush=True)
         if busy:
             names = ", ".join(config.name for config in busy[:3])
             print(
