@@ -92,7 +92,7 @@ def test_a_mistake_is_one_line_with_what_was_given_and_what_was_expected(
         ["optimality", "--out", "x"],
         ["figures", "--memory", "x"],
         ["report", "--sedes", "3"],
-        ["train", "--report"],  # a command's name is no option
+        ["train", "--compar"],  # a command's name is no option
     ],
 )
 def test_what_is_close_to_no_option_of_the_command_has_no_hint(

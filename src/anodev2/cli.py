@@ -28,8 +28,6 @@ class Formatter(DefaultHelpFormatter, RawDescriptionHelpFormatter):
         return re.sub(r"<class '(\w+)'>", r"\1", super()._expand_help(action))
 
 
-ALIKE = 0.75
-"""How alike words are that one may stand for another by mistake, from 0 to 1."""
 MOVING = ("train", "compare")
 """Commands whose help lists the ways to move."""
 
@@ -75,7 +73,7 @@ def _nearest(message: str, known: frozenset[str]) -> str:
     """A hint for the first word of an error that is close to a command or an option."""
     for word in re.findall(r"(?:arguments: |option '|choice: ')([\w.-]+)", message):
         name = word.lstrip("-")
-        close = get_close_matches(name, known - {name}, n=1, cutoff=ALIKE)
+        close = get_close_matches(name, known - {name}, n=1)
         if close and name not in known:
             return f"; did you mean {word.removesuffix(name) + close[0]!r}?"
     return ""
