@@ -109,6 +109,14 @@ def test_losses_that_fall_far_have_a_logarithmic_scale() -> None:
     assert [axes.get_yscale() for axes in panels[2:]] == ["log", "linear"]
 
 
+def test_a_loss_that_ends_far_above_the_best_leaves_the_axis_to_the_others() -> None:
+    runs = {"baseline": [[2.0, 0.9]], "anode": [[1.9, 0.8]], "neural-ode": [[90.0, 1.9]]}
+    panel = training_curves(dict.fromkeys(SHOWN, runs)).axes[2]
+    assert panel.get_title() == "beyond the axis: neural-ode"
+    assert panel.get_ylim() == pytest.approx((0.76, 2.1))
+    assert panel.get_yscale() == "linear"
+
+
 def test_one_run_twice_is_refused(tmp_path: Path) -> None:
     runs = [written_run(tmp_path / place, [0.1]) for place in ("here", "there")]
     with pytest.raises(UsageError, match="hold the same run"):

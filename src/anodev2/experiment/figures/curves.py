@@ -31,6 +31,8 @@ INSIDE = 7
 """How many methods' names have room beside their curves."""
 SPAN = 8
 """How many times the least loss the most is where a logarithmic scale begins to help."""
+NEAR = 2
+"""How many times the best last loss another is that still has room on the axis."""
 TICKS = [digit * 10.0**power for power in range(-6, 4) for digit in (1, 2, 5)]
 """Of logarithmic scales."""
 
@@ -53,7 +55,8 @@ def accuracy_curves(accuracies: Curves, path: Path) -> None:
 def training_curves(curves: Mapping[str, Curves]) -> Figure:
     """Accuracy above as in `accuracy_curves`, training and test loss below.
 
-    Losses that span more than a factor of `SPAN` have a logarithmic scale.
+    Losses that span more than a factor of `SPAN` have a logarithmic scale; the axis is that of the
+    methods that end within a factor of `NEAR` of the best, and names the others.
 
     Args:
         curves: `test_accuracy` (0 to 1), `train_loss` and `test_loss`, as `curves_of_runs` gives.
@@ -62,15 +65,25 @@ def training_curves(curves: Mapping[str, Curves]) -> Figure:
     (whole, close), below = figure.subplots(2, 2)
     _draw_accuracies(whole, close, curves["test_accuracy"])
     for axes, name in zip(below, ("train_loss", "test_loss"), strict=True):
-        _draw_curves(axes, curves[name])
-        losses = [value for runs in curves[name].values() for run in runs for value in run]
-        if max(losses) > SPAN * min(losses):
-            axes.set_yscale("log")
-            axes.yaxis.set_major_locator(FixedLocator(TICKS))
-            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-            axes.yaxis.set_minor_locator(NullLocator())
+        _draw_losses(axes, curves[name])
         axes.set_ylabel(f"{name.split('_')[0]} loss (cross entropy)")
     return figure
+
+
+def _draw_losses(axes: "Axes", curves: Curves) -> None:
+    _draw_curves(axes, curves)
+    ends = {method: band(runs)[1][-1] for method, runs in curves.items()}
+    far = [method for method, end in ends.items() if end > NEAR * min(ends.values())]
+    near = [v for method, runs in curves.items() if method not in far for run in runs for v in run]
+    least, most = min(near), max(near)
+    if most > SPAN * least:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(FixedLocator(TICKS))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    if far:
+        axes.set_ylim(0.95 * least, 1.05 * most)
+        axes.set_title(f"beyond the axis: {', '.join(far)}", fontsize=10)
 
 
 def band(runs: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
