@@ -118,6 +118,18 @@ def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Pat
     assert found == read_seconds(path)
 
 
+def test_every_second_round_goes_the_other_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(timing, "ROUNDS", 2)
+    monkeypatch.setattr(timing, "_timed", lambda step: float(bool(seen.append(step))))
+    timed_steps([tiny_config()], tiny_data(), tmp_path / "timings.json", threads=1)
+    half = len(seen) // 2
+    assert half > 1
+    assert seen[half:] == seen[:half][::-1]
+
+
 def test_times_that_are_asked_for_again_are_those_a_report_takes(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
     runs = [tiny_config(method="baseline")]

@@ -29,6 +29,17 @@ def test_the_plan_comes_first_and_counts_what_is_done(tmp_path: Path, capsys) ->
     assert engine.asked == [["resnet4-baseline-seed1", "resnet4-anodev2-1-seed1"]]
 
 
+def test_finished_runs_without_times_are_timed_and_those_with_are_not(
+    tmp_path: Path, capsys
+) -> None:
+    reproduce(work(tmp_path), Stub())
+    (tmp_path / "timings.json").unlink()
+    assert reproduce(work(tmp_path), Stub()) == 0
+    assert "timing training steps of resnet4" in capsys.readouterr().out
+    assert reproduce(work(tmp_path), Stub()) == 0
+    assert "timing training steps" not in capsys.readouterr().out
+
+
 def test_the_report_is_a_page_and_its_markdown_with_pictures_beside(tmp_path: Path) -> None:
     reproduce(work(tmp_path), Stub())
     assert {"report.html", "report.md", "figures", "runs"} <= {p.name for p in tmp_path.iterdir()}

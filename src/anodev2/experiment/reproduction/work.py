@@ -118,7 +118,8 @@ def _terminable() -> Iterator[None]:
 
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
     runs = {config: epochs_left(out, config) for config in configs}
-    models = {config.model for config, left in runs.items() if left}
+    known = read_seconds(out / "timings.json")
+    models = {c.model for c, left in runs.items() if left or c.model not in known}
     timed = [config for config in configs if config.model in models]
     if timed:
         print(f"timing training steps of {', '.join(sorted(models))}", flush=True)
