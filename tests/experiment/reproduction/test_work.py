@@ -34,6 +34,7 @@ def test_finished_runs_without_times_are_timed_and_those_with_are_not(
 ) -> None:
     reproduce(work(tmp_path), Stub())
     (tmp_path / "timings.json").unlink()
+    capsys.readouterr()
     assert reproduce(work(tmp_path), Stub()) == 0
     assert "timing training steps of resnet4" in capsys.readouterr().out
     assert reproduce(work(tmp_path), Stub()) == 0
