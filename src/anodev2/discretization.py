@@ -14,6 +14,7 @@ from anodev2.field import evaluate, modes, places
 from anodev2.finite import require_finite
 from anodev2.gradient import Evaluations
 from anodev2.gradient.program import Motion, State
+from anodev2.gradient.recomputation import refuse_checkpointed
 from anodev2.precision import Precision
 from anodev2.solver import Activations, Solver
 
@@ -146,6 +147,8 @@ class Steps:
             require_finite(self.check_finite, i, len(self.layouts), named)
         self.evaluations.count()
         value = evaluate(self.field, tensors, z, as_tuple=self.as_tuple)
+        if self.evaluations == Evaluations(forward=1):  # of one it takes a good part, of all few
+            refuse_checkpointed(self.field, value, (*z, *tensors.values()))
         for place, tensor in tensors.items():
             if tensor is not found[place]:
                 self._assign(layout[place], tensor, state)

@@ -24,6 +24,7 @@ from twins import (
 
 from anodev2 import CoupledODE
 from anodev2.gradient import Binomial, Checkpoint, Direct, GradientStrategy
+from cases import STRATEGIES
 
 recomputing = pytest.mark.parametrize("strategy", RECOMPUTING, ids=str)
 
@@ -156,20 +157,30 @@ def test_a_block_whose_saved_tensors_are_kept_elsewhere_is_equal_to_the_bit(
 class Checkpointed(nn.Module):
     """The field or block `inner`, checkpointed by PyTorch as well."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, *, use_reentrant: bool = False) -> None:
         super().__init__()
         self.inner = inner
+        self.use_reentrant = use_reentrant
 
     def forward(self, z: Tensor) -> Tensor:
-        return checkpoint(self.inner, z, use_reentrant=False)
+        return checkpoint(self.inner, z, use_reentrant=self.use_reentrant)
 
 
-@recomputing
-def test_a_field_that_pytorch_checkpoints_as_well_is_equal_to_the_bit(
-    strategy: GradientStrategy,
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
+def test_a_field_that_pytorch_checkpoints_is_refused_since_theta_would_have_left_it(
+    strategy: GradientStrategy, use_reentrant: bool
 ) -> None:
-    field = Checkpointed(nn.Sequential(convolution(), nn.Tanh(), nn.Dropout(0.2)))
-    assert not mismatch(strategy, coupled(field), images(4))
+    inner = nn.Sequential(convolution(), nn.Tanh())
+    block = coupled(Checkpointed(inner, use_reentrant=use_reentrant), gradient=strategy)
+    with pytest.raises(RuntimeError, match=r"when theta has left it.* gradient=Checkpoint"):
+        run(block, images(4))
+
+
+def test_a_field_that_pytorch_checkpoints_is_evaluated_without_gradients() -> None:
+    block = coupled(Checkpointed(nn.Sequential(convolution(), nn.Tanh())))
+    with torch.no_grad():
+        assert torch.equal(block(images(4)), block.materialize()(images(4)))
 
 
 @recomputing
