@@ -44,21 +44,6 @@ class Affine(Evolution):
         return w + dt * (1 + t) * self.rate * w
 
 
-class Tabled(Evolution):
-    """w grows by a rate from a table, which is no part of the state."""
-
-    def __init__(self, table: Tensor, *, buffer: bool) -> None:
-        super().__init__()
-        self.shift = nn.Parameter(torch.zeros(()))
-        if buffer:
-            self.register_buffer("table", table, persistent=False)
-        else:
-            self.table = table
-
-    def forward(self, w: Tensor, t: float, dt: float) -> Tensor:
-        return w * self.table[1000] + self.shift
-
-
 def stirred(operator: Evolution, seed: int) -> Evolution:
     """The operator with random parameters."""
     source = torch.Generator().manual_seed(seed)
@@ -93,35 +78,6 @@ def test_weights_of_equal_shape_run_together_to_the_values_of_each_alone(build, 
             torch.testing.assert_close(
                 found, expected, rtol=0, atol=1e-14 * max(1, expected.abs().max())
             )
-
-
-def test_operators_that_differ_in_sigma_each_keep_their_own_when_shapes_are_equal():
-    w = weight((2, 2, 3, 3))
-    evolutions = {"linear": LINEAR(w.shape), "curbed": ReactionDiffusionAdvection(w.shape)}
-    theta = run({"linear": w, "curbed": w}, evolutions, w_steps=1, points=(1,))
-    assert torch.equal(theta["linear"][0], w)
-    assert torch.equal(theta["curbed"][0], w.tanh())
-
-
-def test_operators_that_differ_in_layout_each_keep_their_own_when_shapes_are_equal():
-    w = weight((2, 2, 3, 3))
-    evolutions = {
-        n: stirred(LINEAR(w.shape, coefficients=n), i)
-        for i, n in enumerate(("layer", "channel", "filter"))
-    }
-    theta = run(dict.fromkeys(evolutions, w), evolutions)
-    for n, operator in evolutions.items():
-        alone = run({n: w}, {n: operator})
-        torch.testing.assert_close(theta[n][-1], alone[n][-1])
-
-
-@pytest.mark.parametrize("buffer", [True, False])
-def test_operators_that_differ_in_a_tensor_outside_their_state_each_keep_their_own(buffer):
-    tables = {n: torch.ones(2001) for n in "ab"}
-    tables["b"][1000] = 5
-    evolutions = {n: Tabled(table, buffer=buffer) for n, table in tables.items()}
-    theta = run(dict.fromkeys("ab", torch.ones(2)), evolutions, w_steps=1, points=(1,))
-    assert [theta[n][0][0].item() for n in "ab"] == [1, 5]
 
 
 def test_an_operator_shared_by_two_weights_gets_the_sum_of_their_gradients():

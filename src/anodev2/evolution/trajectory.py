@@ -5,8 +5,10 @@ batched call.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from itertools import compress
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,8 @@ from anodev2.usage import UsageError
 
 PLAIN = frozenset(vars(nn.Module())) - {"training"}
 """Attributes that every module has; what is not among them is a setting."""
+EXACT = (bool, int, float, complex, str, bytes, torch.device)
+"""Types of settings that are alike where they print alike."""
 
 
 @dataclass(frozen=True)
@@ -115,17 +119,27 @@ class Trajectory:
         return [self.memory(w[: point + 1], 1 / self.w_steps) for point in self.points]
 
 
-def _kind(evolution: Evolution) -> str:
+def _kind(evolution: Evolution) -> tuple[Hashable, ...]:
     """Equal for evolutions that differ in parameters and buffers alone; empty without p."""
     if not any(True for _ in evolution.parameters()):
-        return ""
-    settings = [
-        (path, type(module), key, id(value) if isinstance(value, Tensor) else value)
+        return ()
+    return tuple(
+        (path, type(module), key, _setting(value))
         for path, module in evolution.named_modules()
         for key, value in vars(module).items()
         if key not in PLAIN
-    ]
-    return repr(settings)
+    )
+
+
+def _setting(value: object) -> Hashable:
+    """Equal for settings that are surely equal: plain ones by value, others the same object."""
+    kind = type(value)
+    if isinstance(value, tuple | list):
+        return (kind, *map(_setting, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return (kind, *(_setting(getattr(value, field.name)) for field in fields(value)))
+    # What repr tells apart is told exactly: 0.0 from -0.0, 1 from True.
+    return kind, repr(value) if isinstance(value, EXACT) else id(value)
 
 
 class _Solution(nn.Module):
@@ -171,10 +185,36 @@ def _run_together(solutions: Sequence[_Solution], w0: Tensor) -> list[Tensor]:
     states = [dict((*e.named_parameters(), *e.named_buffers())) for e in evolutions]
     batch = {f"evolution.{k}": torch.stack([state[k] for state in states]) for k in states[0]}
 
-    def one(state: dict[str, Tensor], w: Tensor) -> list[Tensor]:
-        return functional_call(first, state, (w,))  # type: ignore[no-any-return]
+    if torch.compiler.is_compiling():  # a traced tensor does not count changes
+        return list(vmap(partial(_run, first), randomness="different")(batch, w0))
+    versions = [tensor._version for tensor in batch.values()]
+    anew: set[str] = set()
+    run = partial(_run_noting, first, anew)
+    together = list(vmap(run, randomness="different")(batch, w0))
+    changed = (t._version != version for t, version in zip(batch.values(), versions, strict=True))
+    written = anew | set(compress(batch, changed))
+    if written:
+        raise RuntimeError(
+            f"{type(first.evolution).__name__} changes {min(written).removeprefix('evolution.')!r} "
+            "as it runs, which is lost for weights of one shape, since these run together: keep no "
+            "state but w"
+        )
+    return together
 
-    return list(vmap(one, randomness="different")(batch, w0))
+
+def _run(solution: _Solution, state: dict[str, Tensor], w0: Tensor) -> list[Tensor]:
+    """w over the grid with the state put in."""
+    return functional_call(solution, state, (w0,))  # type: ignore[no-any-return]
+
+
+def _run_noting(
+    solution: _Solution, anew: set[str], state: dict[str, Tensor], w0: Tensor
+) -> list[Tensor]:
+    """The same, with the names of what was assigned anew."""
+    before = dict(state)
+    path = _run(solution, state, w0)
+    anew.update(name for name, tensor in state.items() if tensor is not before[name])
+    return path
 
 
 def _kept_in_graph(theta: Sequence[Tensor], *parts: nn.Module) -> list[Tensor]:
