@@ -209,6 +209,46 @@ def test_a_copy_of_a_block_after_a_forward_pass_has_its_own_path(copy: str) -> N
     assert found == pytest.approx(0.15 * 12 + 0.25 * 25 + 0.35 * 12 * 25 * 0.75, rel=1e-15)
 
 
+def test_it_is_of_the_block_s_own_parameters_after_a_pass_with_others_put_in() -> None:
+    block = deepcopy(moving())  # so that no parameter's version tells it from another
+    others = {name: 10 * p.detach() for name, p in block.named_parameters()}
+    torch.func.functional_call(block, others, (signals(),))
+    torch.testing.assert_close(block.regularization(), by_definition(block, 2, 1 / 3))
+
+
+def test_p_that_is_let_learn_after_a_pass_gets_its_gradient() -> None:
+    block = ramp()
+    operator(block).rate.requires_grad_(False)
+    block(signals())
+    operator(block).rate.requires_grad_(True)
+    block.regularization().backward()
+    assert operator(block).rate.grad is not None
+
+
+class Swing(nn.Module):
+    """(x, v) -> (v, f(x)): the last theta tells in v alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.f = nn.Conv1d(2, 2, 3, padding=1)
+
+    def forward(self, z: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return z[1], self.f(z[0])
+
+
+def test_it_can_be_differentiated_after_a_loss_that_the_last_theta_has_no_part_in() -> None:
+    field = Swing()
+    block = CoupledODE(field, evolution=Ramp, regularize=ALL, coupling=configuration_1(4)).double()
+    block((signals(), signals()))[0].sum().backward()
+    block.regularization().backward()
+
+
+def test_of_complex_numbers_it_takes_the_absolute_square() -> None:
+    w = torch.randn(3, dtype=torch.complex128)
+    found = Regularization(p=1.0).of_parameters([w])
+    torch.testing.assert_close(found, (w.real**2 + w.imag**2).sum() / 2)
+
+
 @every_strategy
 def test_with_the_loss_its_gradient_is_the_sum_of_theirs_by_every_strategy(strategy) -> None:
     block, alone = moving(gradient=strategy), moving()

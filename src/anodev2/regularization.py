@@ -44,16 +44,21 @@ class Regularization:
         terms = []
         for path in paths:
             if self.w0:
-                terms.append(self.w0 / 2 * path.w[0].square().sum())
+                terms.append(self.w0 / 2 * _square(path.w[0]).sum())
             if self.path and len(path.w) > 1:
-                moved = (torch.stack(path.w[1:]) - torch.stack(path.w[:-1])).square().sum()
+                moved = _square(torch.stack(path.w[1:]) - torch.stack(path.w[:-1])).sum()
                 terms.append(self.path / 2 / path.dt * moved)
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
     def of_parameters(self, p: Iterable[Tensor]) -> Float[Tensor, ""]:
         """The term in p."""
-        terms = [self.p / 2 * widened(x).square().sum() for x in p] if self.p else []
+        terms = [self.p / 2 * _square(widened(x)).sum() for x in p] if self.p else []
         return torch.stack(terms).sum() if terms else torch.zeros(())
+
+
+def _square(x: Tensor) -> Tensor:
+    """|x|^2 of each number."""
+    return x.abs().square() if x.is_complex() else x.square()
 
 
 class LastPaths:
@@ -65,23 +70,27 @@ class LastPaths:
 
     def __init__(self) -> None:
         self._paths: Mapping[str, Path] | None = None
-        self._versions: list[int] = []
+        self._of: list[tuple[Tensor, int, bool]] = []
 
     def keep(self, paths: Mapping[str, Path], parameters: Iterable[Tensor]) -> None:
         """Keep the paths of these parameters."""
         self._paths = paths
-        self._versions = [p._version for p in parameters]
-        for theta in (path.theta[-1] for path in paths.values()):
+        self._of = [(p, p._version, p.requires_grad) for p in parameters]
+        for theta in (theta for path in paths.values() for theta in path.theta):
             if theta.requires_grad and not theta.is_leaf:
                 theta.register_hook(self._end)  # type: ignore[no-untyped-call]
 
     def take(self, parameters: Iterable[Tensor]) -> Mapping[str, Path] | None:
         """The paths, once, or None where there are none of the parameters as they are."""
-        paths, self._paths = self._paths, None
-        return paths if self._versions == [p._version for p in parameters] else None
+        (paths, of), self._paths, self._of = (self._paths, self._of), None, []
+        now = [(p, p._version, p.requires_grad) for p in parameters]
+        same = len(of) == len(now) and all(
+            a[0] is b[0] and a[1:] == b[1:] for a, b in zip(of, now, strict=True)
+        )
+        return paths if same else None
 
     def _end(self, gradient: Tensor | None) -> None:
-        self._paths = None
+        self._paths, self._of = None, []
 
     def __deepcopy__(self, memo: object) -> "LastPaths":
         return LastPaths()
