@@ -217,7 +217,7 @@ def test_it_is_of_the_block_s_own_parameters_after_a_pass_with_others_put_in() -
 
 
 def test_p_that_is_let_learn_after_a_pass_gets_its_gradient() -> None:
-    block = ramp()
+    block = ramp(Regularization(path=0.7))
     operator(block).rate.requires_grad_(False)
     block(signals())
     operator(block).rate.requires_grad_(True)

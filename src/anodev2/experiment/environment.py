@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+DIRTY = "-dirty"
+"""Ends a revision from which the files of the package differ."""
 PACKAGES = ("anodev2", "torch", "torchdiffeq", "lightning", "datasets")
 
 
 def describe_environment(threads: int) -> dict[str, Any]:
-    """Versions, git revision of the source (None unless git tracks it), processor and threads."""
+    """Versions, git revision of the package (None unless git tracks it), processor and threads."""
     return {
         "python": platform.python_version(),
         **{package: version(package) for package in PACKAGES},
@@ -35,14 +37,18 @@ def processor_name() -> str:
 
 
 def _git_revision() -> str | None:
-    here = Path(__file__)
-    tracked = ["git", "ls-files", "--error-unmatch", here.name]
-    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    package = Path(__file__).parents[1]
     try:
-        for command in (tracked, describe):
-            found = subprocess.run(
-                command, cwd=here.parent, capture_output=True, text=True, check=True
-            )
+        if not _git("ls-files", "--", "__init__.py", folder=package):
+            return None
+        changed = _git("status", "--porcelain", "--", ".", folder=package)
+        return _git("rev-parse", "HEAD", folder=package) + (DIRTY if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def _git(*command: str, folder: Path) -> str:
+    found = subprocess.run(
+        ["git", *command], cwd=folder, capture_output=True, text=True, check=True
+    )
     return found.stdout.strip()

@@ -32,8 +32,9 @@ def test_a_single_run_on_a_side_has_no_interval() -> None:
     assert str(difference([71.5], [70.0, 71.0])) == "+1.00"
 
 
-def test_runs_that_do_not_vary_have_an_interval_of_no_width() -> None:
-    assert str(difference([71.0, 71.0], [70.0, 70.0])) == "+1.00 ± 0.00"
+def test_runs_that_do_not_vary_have_no_interval_as_they_tell_nothing_of_noise() -> None:
+    assert str(difference([71.0, 71.0], [70.0, 70.0])) == "+1.00"
+    assert str(difference_to([71.0, 71.0], 70.0)) == "+1.00"
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,12 @@ def test_a_run_is_listed_with_every_revision_that_trained_it() -> None:
     assert run_table(Collection((result(), resumed))).rows[1][-1] == "first, abc"
 
 
+def test_a_revision_whose_files_were_changed_is_listed_as_such() -> None:
+    run = result()
+    changed = replace(run, environment=run.environment | {"git_revision": f"{'7' * 40}-dirty"})
+    assert run_table(Collection((changed,))).rows[0][-1] == "7777777777-dirty"
+
+
 def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no finished runs"):
         collect([tmp_path])

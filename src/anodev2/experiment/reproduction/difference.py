@@ -12,7 +12,8 @@ class Difference:
 
     Args:
         value: the difference.
-        half_width: half of its 95 % interval; None where a side has a single run.
+        half_width: half of its 95 % interval; None where a side has a single run or no figure
+            varies, which tells nothing of how much they would.
     """
 
     value: float
@@ -49,7 +50,7 @@ def difference(of: Sequence[float], to: Sequence[float]) -> Difference:
     parts = [variance(side) / len(side) for side in (of, to)]
     total = sum(parts)
     if total == 0:
-        return Difference(value, 0.0)
+        return Difference(value, None)
     sides = zip(parts, (of, to), strict=True)
     freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in sides)
     return Difference(value, float(t.ppf(0.975, freedom)) * sqrt(total))
@@ -62,7 +63,7 @@ def difference_to(of: Sequence[float], value: float) -> Difference:
         of: at least one figure.
         value: taken for exact.
     """
-    if len(of) < 2:
+    if len(of) < 2 or variance(of) == 0:
         return Difference(mean(of) - value, None)
     from scipy.stats import t
 

@@ -12,12 +12,14 @@ from anodev2.experiment.cells import (
     per_cent,
 )
 from anodev2.experiment.config import RunConfig
+from anodev2.experiment.environment import DIRTY
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
-from anodev2.experiment.reproduction.claim import CLAIMS, Evidence, parameters
+from anodev2.experiment.reproduction.claim import CLAIMS, parameters
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.difference import Difference, difference, difference_to
 from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
+from anodev2.experiment.reproduction.evidence import Evidence
 from anodev2.experiment.reproduction.plan import duration
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
 from anodev2.experiment.reproduction.timing import Seconds
@@ -241,10 +243,16 @@ def run_table(runs: Collection) -> Table:
                 result.precision,
                 ", ".join(result.trained_with("threads")),
                 ", ".join(result.trained_with("processor")),
-                ", ".join(revision[:10] for revision in result.trained_with("git_revision")),
+                ", ".join(map(_short, result.trained_with("git_revision"))),
             ]
         )
     return Table(columns, lines)
+
+
+def _short(revision: str) -> str:
+    """As in 92b399dfda, or 92b399dfda-dirty where files differed from it."""
+    commit, dirty, _ = revision.partition(DIRTY)
+    return commit[:10] + dirty
 
 
 def _runs(runs: Collection) -> list[str | Table]:
