@@ -87,7 +87,8 @@ class Checkpoint(Recomputing):
     """Keep z at the start of each segment, recompute a segment at a time.
 
     Memory: `segments` states, and while differentiating the tape of one segment. Cost: each
-    step is evaluated once more. One segment a block is ANODE; its gradients are `Direct`'s.
+    step is evaluated once more. One segment a block is ANODE; its gradients are `Direct`'s. Plain
+    attributes of the field must stay as they are until the backward pass, which reads them again.
 
     Args:
         segments: how many runs of steps a block is cut into; never more than its steps.
@@ -117,7 +118,8 @@ class Binomial(Recomputing):
     there are. Cost: with s = `slots` + 1 states, C(s + r, s) steps are run again at most r times
     each, 55 evaluations for 40 steps and four slots; each step is then evaluated once more for
     its tape. With as many slots as steps everything is kept and nothing evaluated again. A
-    second backward pass through a retained graph first runs all steps again.
+    second backward pass through a retained graph first runs all steps again. Plain attributes of
+    the field must stay as they are, as with `Checkpoint`.
 
     Args:
         slots: states kept besides z0, which the graph holds anyway.
