@@ -82,6 +82,26 @@ def test_it_computes_the_bits_of_a_weight_under_two_names():
     assert torch.equal(block.materialize()(images()), block(images()))
 
 
+class TwoNames(nn.Module):
+    """A convolution whose weight has two names, the second of which is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(0.3 * torch.randn(4, 4, 3, 3))
+        self.second = self.first
+
+    def forward(self, z: Tensor) -> Tensor:
+        return torch.conv2d(z, self.second, padding=1).tanh()
+
+
+@torch.no_grad()
+def test_it_computes_the_bits_of_a_weight_under_two_names_of_one_module_and_holds_it_once():
+    block = trained(TwoNames(), coupling=configuration_1(3), evolve=["first"])
+    plain = block.materialize()
+    assert torch.equal(plain(images()), block(images()))
+    assert sum(p.numel() for p in plain.parameters()) == 3 * 4 * 4 * 9
+
+
 def test_it_has_neither_an_evolution_nor_parameters_of_one():
     plain = trained(image_field()).materialize()
     assert not any(isinstance(m, (Evolution, CoupledODE)) for m in plain.modules())

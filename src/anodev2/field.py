@@ -20,14 +20,15 @@ Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
 def places(field: nn.Module) -> dict[str, str]:
     """Every place of the field that holds a parameter or buffer, and the tensor's first name.
 
-    A module that is used twice is one place; a tensor in two modules (tied weights) is two
-    places with one first name.
+    A module that is used twice is one place; a tensor under two names (tied weights), of one
+    module or of two, is two places with one first name.
     """
     first: dict[int, str] = {}
     found: dict[str, str] = {}
     for path, module in field.named_modules():
         own = (module.named_parameters, module.named_buffers)
-        for name, tensor in (pair for kind in own for pair in kind(recurse=False)):
+        pairs = (pair for of in own for pair in of(recurse=False, remove_duplicate=False))
+        for name, tensor in pairs:
             place = f"{path}.{name}" if path else name
             found[place] = first.setdefault(id(tensor), place)
     return found

@@ -191,6 +191,14 @@ def test_compress_refuses_tied_weights_and_changes_nothing():
     assert second.weight is third.weight
 
 
+def test_compress_refuses_a_weight_under_two_names_of_one_module():
+    layer = nn.Linear(4, 4)
+    layer.again = layer.weight
+    with pytest.raises(ValueError, match="the weight of 'Linear' is tied to another"):
+        compress(layer, factor=2)
+    assert layer.again is layer.weight
+
+
 def test_compress_refuses_weights_that_are_parametrized_already():
     layer = compress(nn.Linear(4, 4), factor=2)
     with pytest.raises(ValueError, match="is parametrized already"):

@@ -103,7 +103,8 @@ def compress(module: nn.Module, *, factor: float) -> nn.Module:
             another; the module is as it was.
     """
     layers = {n: m for n, m in module.named_modules() if isinstance(m, (_ConvNd, nn.Linear))}
-    owners = Counter(id(p) for m in module.modules() for p in m.parameters(recurse=False))
+    named = (m.named_parameters(recurse=False, remove_duplicate=False) for m in module.modules())
+    owners = Counter(id(p) for pairs in named for _, p in pairs)
     for name, layer in layers.items():
         if is_parametrized(layer, "weight") or owners[id(layer.weight)] > 1:
             kind = "parametrized already" if is_parametrized(layer) else "tied to another"
