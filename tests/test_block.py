@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from anodev2 import CoupledODE, Coupling, configuration_1, configuration_2
 from anodev2.evolution import Frozen, ReactionDiffusionAdvection
-from anodev2.gradient import Direct
+from anodev2.gradient import ContinuousAdjoint, Direct
 from anodev2.models.residual import Residual, link
 from cases import EVOLUTIONS, MEMORY_KERNELS, SOLVERS, STRATEGIES
 
@@ -227,3 +227,16 @@ def test_p_that_no_step_reads_gets_zeros(strategy):
     block.double()(signals()).sum().backward()
     for p in block.evolution.parameters():
         assert torch.equal(p.grad, torch.zeros_like(p))
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES, ContinuousAdjoint()], ids=repr)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_z0_made_in_inference_mode_has_the_gradients_of_its_copy(steps, strategy):
+    block = stirred(CoupledODE(image_field(), coupling=configuration_1(steps), gradient=strategy))
+    with torch.inference_mode():
+        z0 = images()
+    found = []
+    for z in (z0, z0.clone()):
+        end = block.train()(z)
+        found.append((end, *torch.autograd.grad(end.square().sum(), list(block.parameters()))))
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))

@@ -74,6 +74,14 @@ def test_its_gradients_are_those_of_autograd_for_the_modes_of_a_compressed_state
     assert_equal_to_autograd(moving(CoupledODE(compress(field(), factor=3), evolution=LINEAR)))
 
 
+def test_a_z0_made_in_inference_mode_has_the_gradients_of_its_copy():
+    block = moving(CoupledODE(field(), evolution=LINEAR)).eval()
+    with torch.inference_mode():
+        z0, _ = data()
+    found, expected = (gradients(block, z, data()[1]) for z in (z0, z0.clone()))
+    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
+
+
 def test_its_gradients_are_those_of_autograd_in_evaluation_mode():
     assert_equal_to_autograd(moving(CoupledODE(field(), evolution=LINEAR)).eval())
 

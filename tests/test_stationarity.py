@@ -72,6 +72,16 @@ def test_residuals_are_computed_under_the_autocast_state_of_the_loss(cast):
     assert seen == [cast] * 6  # the loss, the forward pass of the system, and its way back
 
 
+def test_residuals_for_a_z0_made_in_inference_mode_are_those_for_its_copy():
+    model = network()[:1].eval()
+    with torch.inference_mode():
+        made, _ = data()
+    found, expected = (
+        stationarity(model, lambda z=z: model(z).square().mean()) for z in (made, made.clone())
+    )
+    assert found == expected
+
+
 def test_a_block_that_does_not_run_just_once_is_named():
     model, (z0, _) = network(), data()
     with pytest.raises(ValueError, match="block '3' did not run"):

@@ -230,3 +230,15 @@ def test_a_materialized_block_takes_a_bare_tensor_for_a_tuple_of_one_as_the_bloc
 def test_an_empty_tuple_is_refused():
     with pytest.raises(ValueError, match="z0 is an empty tuple"):
         exchange()(())
+
+
+@every_strategy
+def test_parts_made_in_inference_mode_have_the_gradients_of_their_copies(strategy):
+    block = exchange(gradient=strategy)
+    with torch.inference_mode():
+        made = pair()
+    found = []
+    for z in (made, (made[0].clone(), made[1]), tuple(x.clone() for x in made)):
+        loss = sum(x.square().sum() for x in block(z))
+        found.append(torch.autograd.grad(loss, list(block.parameters())))
+    assert all(torch.equal(a, c) and torch.equal(b, c) for a, b, c in zip(*found, strict=True))

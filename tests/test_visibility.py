@@ -118,6 +118,13 @@ def test_the_memory_report_gives_no_gradient_to_z0_or_parameters_that_have_none(
     assert all(p.grad is None for p in subject.parameters())
 
 
+def test_the_memory_report_for_a_z0_made_in_inference_mode_is_that_for_its_copy():
+    subject = block(2)
+    with torch.inference_mode():
+        z0 = images()
+    assert subject.memory_report(z0) == subject.memory_report(z0.clone())
+
+
 def test_the_memory_report_prints_megabytes_or_kilobytes_and_states():
     text = str(block(5, Checkpoint(5)).memory_report(torch.randn(64, 4, 32, 32)))
     assert text.startswith("keeps 4.2 MB (4.0 states), peak ")

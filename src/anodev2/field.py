@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import ParametrizationList
 
 from anodev2.evolution import CompressedState, Evolution, ShapeError
-from anodev2.solver import Activations
+from anodev2.solver import Activations, Z
 from anodev2.usage import UsageError, check_choice, check_kind
 
 Choice = Iterable[str] | Callable[[str, nn.Parameter], bool]
@@ -32,6 +32,22 @@ def places(field: nn.Module) -> dict[str, str]:
             place = f"{path}.{name}" if path else name
             found[place] = first.setdefault(id(tensor), place)
     return found
+
+
+def parts(z0: Z) -> Activations:
+    """The parts of z(0), as tensors that autograd can save.
+
+    Those made in inference mode are copied where it is off; a compiler cannot ask about that.
+
+    Raises:
+        ValueError: an empty tuple.
+    """
+    z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
+    if not z:
+        raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return z
+    return tuple(x.clone() if x.is_inference() else x for x in z)
 
 
 def evaluate(

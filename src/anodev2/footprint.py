@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from anodev2.field import parts
 from anodev2.solver import Z
 
 
@@ -37,16 +38,15 @@ class MemoryReport:
 def measure_memory(block: nn.Module, z0: Z) -> MemoryReport:
     """Run a copy of the block forward and backward, and count the bytes of live tensors."""
     copy = deepcopy(block)
-    parts = (z0,) if isinstance(z0, Tensor) else tuple(z0)
-    start = [part.detach().requires_grad_() for part in parts]
+    start = [part.detach().requires_grad_() for part in parts(z0)]
     before = [*start, *copy.parameters(), *copy.buffers()]
-    devices = sorted({part.get_device() for part in parts if part.is_cuda})
+    devices = sorted({part.get_device() for part in start if part.is_cuda})
     with torch.random.fork_rng(devices), torch.enable_grad(), _Ledger(before) as ledger:
         z1 = copy(start[0] if isinstance(z0, Tensor) else tuple(start))
         ends = [z1] if isinstance(z1, Tensor) else list(z1)
         kept = ledger.alive - _bytes(ends)
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
-    return MemoryReport(state=_bytes(parts), kept=kept, peak=ledger.peak)
+    return MemoryReport(state=_bytes(start), kept=kept, peak=ledger.peak)
 
 
 def _spelled(size: int) -> str:

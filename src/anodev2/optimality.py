@@ -30,7 +30,7 @@ from anodev2.block import CoupledODE
 from anodev2.discretization import theta_key
 from anodev2.evolution import Evolution, Frozen
 from anodev2.evolution.trajectory import Path
-from anodev2.field import initial_weights
+from anodev2.field import initial_weights, parts
 from anodev2.gradient.kept import Kept
 from anodev2.gradient.program import Program, State
 from anodev2.precision import full_precision
@@ -99,7 +99,7 @@ def adjoints(
             "the continuous optimality system reads theta at every time, but the coupling gives "
             "read times: expected one without, such as configuration_1"
         )
-    z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
+    z = parts(z0)
     alpha = (dJ_dz1,) if isinstance(dJ_dz1, Tensor) else tuple(dJ_dz1)
     devices = sorted({x.get_device() for x in z if x.is_cuda})
     with torch.random.fork_rng(devices):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anodev2.block import CoupledODE
+from anodev2.field import parts
 from anodev2.gradient.kept import Kept
 from anodev2.optimality import Adjoints, adjoints
 from anodev2.precision import Precision
@@ -150,8 +151,7 @@ def _recorded(blocks: Mapping[str, CoupledODE]) -> Iterator[dict[str, _Record]]:
         if path in records:
             raise UsageError(f"the block {path!r} ran twice: expected a loss that runs it once")
         z0 = given[0]
-        z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
-        z = tuple(x.detach() for x in z)
+        z = tuple(x.detach() for x in parts(z0))
         records[path] = _Record(
             deepcopy(block),
             z[0] if isinstance(z0, Tensor) else z,
