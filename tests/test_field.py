@@ -3,6 +3,8 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils.parametrize import cached
 
 from anodev2 import CoupledODE, configuration_1
 from cases import STRATEGIES
@@ -60,3 +62,39 @@ def test_a_weight_under_two_names_in_one_module_survives_a_state_dictionary():
     other.load_state_dict(block.state_dict())
     assert other.field.second is other.field.first
     assert torch.equal(other(images()), block(images()))
+
+
+class Twice(nn.Module):
+    """Reads a weight twice; torch is to work it out once."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, z: Tensor) -> Tensor:
+        with cached():
+            return self.inner(self.inner(z).tanh())
+
+
+@every_strategy
+@pytest.mark.parametrize("wrap", [nn.Sequential, Twice])
+@pytest.mark.parametrize("inside", [True, False], ids=["backward inside", "backward outside"])
+def test_around_a_block_torchs_cache_of_parametrized_weights_changes_no_bit(inside, wrap, strategy):
+    field = wrap(weight_norm(nn.Conv2d(4, 4, 3, padding=1)).double())
+    block = CoupledODE(field, coupling=configuration_1(STEPS), gradient=strategy)
+    for p in block.evolution.parameters():
+        nn.init.constant_(p, 0.2)
+    expected = gradients(block, block(images()))
+    (convolution,) = (m for m in field.modules() if isinstance(m, nn.Conv2d))
+    with cached():
+        w0 = convolution.weight  # which no step must find
+        end = block(images())
+        found = gradients(block, end) if inside else None
+        assert convolution.weight is w0
+    found = found or gradients(block, end)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def gradients(block: CoupledODE, end: Tensor) -> list[Tensor]:
+    """z(1), and its gradients."""
+    return [end, *torch.autograd.grad(end.square().sum(), list(block.parameters()))]

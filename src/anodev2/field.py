@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.conv import _ConvNd
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrize import ParametrizationList
 
 from anodev2.evolution import CompressedState, Evolution, ShapeError
@@ -69,6 +70,9 @@ def evaluate(
         RuntimeError: the field changed z in place.
         ValueError: the field does not keep z's shape.
     """
+    if parametrize._cache_enabled:
+        with _uncached():
+            return evaluate(field, tensors, z, as_tuple=as_tuple)
     given = z if as_tuple else z[0]
     if torch.compiler.is_compiling():  # a traced tensor does not count changes
         value = functional_call(field, tensors, (given,), tie_weights=False)
@@ -121,6 +125,17 @@ def _as_tuple(value: object) -> Activations:
 
 def _shapes(z: Activations) -> str:
     return " and ".join(str(tuple(x.shape)) for x in z)
+
+
+@contextmanager
+def _uncached() -> Iterator[None]:
+    """Without the weights that torch's `parametrize.cached()` keeps, which are another step's."""
+    before = parametrize._cache_enabled, parametrize._cache
+    parametrize._cache_enabled, parametrize._cache = 0, {}
+    try:
+        yield
+    finally:
+        parametrize._cache_enabled, parametrize._cache = before
 
 
 @contextmanager
