@@ -67,24 +67,22 @@ def evaluate(
         dz/dt, of z's shape.
 
     Raises:
-        RuntimeError: the field changed z in place.
+        RuntimeError: the field changed z in place; a compiled one is given a copy instead.
         ValueError: the field does not keep z's shape.
     """
     if parametrize._cache_enabled:
         with _uncached():
             return evaluate(field, tensors, z, as_tuple=as_tuple)
-    given = z if as_tuple else z[0]
     if torch.compiler.is_compiling():  # a traced tensor does not count changes
-        value = functional_call(field, tensors, (given,), tie_weights=False)
+        z = tuple(x.clone() for x in z)
     elif any(x.is_inference() for x in z):  # they count no changes, but copies made outside do
         with torch.inference_mode(False), torch.no_grad():
             copies = tuple(x.clone() for x in z)
             return evaluate(field, tensors, copies, as_tuple=as_tuple)
-    else:
-        versions = [x._version for x in z]
-        value = functional_call(field, tensors, (given,), tie_weights=False)
-        if [x._version for x in z] != versions:
-            raise RuntimeError(_changes_its_input(field))
+    versions = _versions(z)
+    value = functional_call(field, tensors, (z if as_tuple else z[0],), tie_weights=False)
+    if _versions(z) != versions:
+        raise RuntimeError(_changes_its_input(field))
     return rates_of(field, value, z)
 
 
@@ -101,6 +99,11 @@ def rates_of(field: nn.Module, value: object, z: Activations) -> Activations:
             "dz/dt must have the shape of z"
         )
     return rates
+
+
+def _versions(z: Activations) -> list[int]:
+    """How often each was changed in place, as far as that is known."""
+    return [] if torch.compiler.is_compiling() else [x._version for x in z]
 
 
 def _changes_its_input(field: nn.Module) -> str:
