@@ -102,6 +102,37 @@ def test_it_computes_the_bits_of_a_weight_under_two_names_of_one_module_and_hold
     assert sum(p.numel() for p in plain.parameters()) == 3 * 4 * 4 * 9
 
 
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_field_that_changes_its_input_in_place_is_refused_as_by_the_block(context):
+    field = nn.Sequential(nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1))
+    plain = CoupledODE(field).materialize()
+    with context(), pytest.raises(RuntimeError, match="Sequential changes its input in place"):
+        plain(images())
+
+
+def test_a_z0_made_in_inference_mode_has_the_gradients_of_its_copy():
+    plain = trained(image_field()).materialize()
+    with torch.inference_mode():
+        z0 = images()
+    found, expected = (
+        torch.autograd.grad(plain(z).square().sum(), list(plain.parameters()))
+        for z in (z0, z0.clone())
+    )
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "export",
+    [lambda plain, z: torch.export.export(plain, (z,)).module(), torch.jit.trace],
+    ids=["export", "trace"],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_it_computes_its_bits_when_exported_or_traced(export):
+    plain = trained(image_field()).materialize()
+    assert torch.equal(export(plain, images())(images()), plain(images()))
+
+
 def test_it_has_neither_an_evolution_nor_parameters_of_one():
     plain = trained(image_field()).materialize()
     assert not any(isinstance(m, (Evolution, CoupledODE)) for m in plain.modules())

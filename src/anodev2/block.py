@@ -18,7 +18,7 @@ from anodev2.coupling import Coupling, configuration_1
 from anodev2.discretization import Layout, Steps, layouts, motion, theta_key
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.evolution.trajectory import Path, Trajectory
-from anodev2.field import Choice, initial_weights, operators, parts
+from anodev2.field import Choice, initial_weights, operators, out_of_inference, parts
 from anodev2.footprint import MemoryReport, measure_memory
 from anodev2.gradient import Direct, Evaluations, GradientStrategy, Program
 from anodev2.gradient.program import Motion
@@ -137,8 +137,9 @@ class CoupledODE(nn.Module):
             ValueError: the field does not keep the shape of z.
             FloatingPointError: a weight or z is not finite, where `check_finite` is on.
         """
-        z, program = parts(z0), self.program(z0)
-        self.evaluations, z1 = program.evaluations, self.gradient.solve(program, z)
+        with out_of_inference():
+            z, program = parts(z0), self.program(z0)
+            self.evaluations, z1 = program.evaluations, self.gradient.solve(program, z)
         return z1[0] if isinstance(z0, Tensor) else z1
 
     def weight_trajectory(

@@ -36,9 +36,9 @@ def places(field: nn.Module) -> dict[str, str]:
 
 
 def parts(z0: Z) -> Activations:
-    """The parts of z(0), as tensors that autograd can save.
+    """The parts of z(0), as tensors that autograd can save and that count changes in place.
 
-    Those made in inference mode are copied where it is off; a compiler cannot ask about that.
+    Those made in inference mode are copied, which is to be done `out_of_inference`.
 
     Raises:
         ValueError: an empty tuple.
@@ -46,9 +46,19 @@ def parts(z0: Z) -> Activations:
     z = (z0,) if isinstance(z0, Tensor) else tuple(z0)
     if not z:
         raise UsageError("z0 is an empty tuple: expected a tensor, or one for each part of z")
-    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+    if torch.compiler.is_compiling():  # nobody may ask
         return z
     return tuple(x.clone() if x.is_inference() else x for x in z)
+
+
+@contextmanager
+def out_of_inference() -> Iterator[None]:
+    """Without gradients instead of in inference mode, whose tensors count no changes in place."""
+    if torch.compiler.is_compiling() or not torch.is_inference_mode_enabled():
+        yield
+    else:
+        with torch.inference_mode(False), torch.no_grad():
+            yield
 
 
 def evaluate(
@@ -58,8 +68,8 @@ def evaluate(
 
     Args:
         field: the module.
-        tensors: parameters and buffers by place; a buffer that the field assigns anew is
-            replaced here, and nowhere else.
+        tensors: parameters and buffers by place, its own where there is none; a buffer that the
+            field assigns anew is replaced here, and nowhere else.
         z: the state.
         as_tuple: whether the field takes and returns a tuple of tensors, or a single one.
 
@@ -75,23 +85,19 @@ def evaluate(
             return evaluate(field, tensors, z, as_tuple=as_tuple)
     if torch.compiler.is_compiling():  # a traced tensor does not count changes
         z = tuple(x.clone() for x in z)
-    elif any(x.is_inference() for x in z):  # they count no changes, but copies made outside do
-        with torch.inference_mode(False), torch.no_grad():
-            copies = tuple(x.clone() for x in z)
-            return evaluate(field, tensors, copies, as_tuple=as_tuple)
     versions = _versions(z)
-    value = functional_call(field, tensors, (z if as_tuple else z[0],), tie_weights=False)
+    given = z if as_tuple else z[0]
+    if tensors:
+        value = functional_call(field, tensors, (given,), tie_weights=False)
+    else:
+        value = field(given)
     if _versions(z) != versions:
         raise RuntimeError(_changes_its_input(field))
-    return rates_of(field, value, z)
+    return _rates(field, value, z)
 
 
-def rates_of(field: nn.Module, value: object, z: Activations) -> Activations:
-    """What a field returned, as one rate for each part of z.
-
-    Raises:
-        ValueError: it is no tensor or tuple of tensors, or does not keep z's shape.
-    """
+def _rates(field: nn.Module, value: object, z: Activations) -> Activations:
+    """What a field returned, as one rate for each part of z."""
     rates = _as_tuple(value)
     if [r.shape for r in rates] != [x.shape for x in z]:
         raise UsageError(

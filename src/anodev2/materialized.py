@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
 from anodev2.evolution import CompressedState
-from anodev2.field import rates_of
+from anodev2.field import evaluate, out_of_inference, parts
 from anodev2.solver import Activations, Solver, Z
 
 
@@ -53,15 +53,16 @@ class MaterializedODE(nn.Module):
     def forward(self, z0: Z) -> Z:
         """z(1) from z(0), as the block computes it."""
         as_tuple = not isinstance(z0, Tensor)
-        z = tuple(z0) if as_tuple else (z0,)
-        for fields in self.steps:
-            stage = partial(_evaluate, list(fields.children()), as_tuple)
-            z = self.solver.step(z, 1 / len(self.steps), stage, residual=self.residual)
+        with out_of_inference():
+            z = parts(z0)
+            for fields in self.steps:
+                stage = partial(_evaluate, list(fields.children()), as_tuple)
+                z = self.solver.step(z, 1 / len(self.steps), stage, residual=self.residual)
         return z if as_tuple else z[0]
 
 
 def _evaluate(fields: Sequence[nn.Module], as_tuple: bool, s: int, z: Activations) -> Activations:
-    return rates_of(fields[s], fields[s](z if as_tuple else z[0]), z)
+    return evaluate(fields[s], {}, z, as_tuple=as_tuple)
 
 
 def _with_tensors(
