@@ -7,14 +7,13 @@ which needs no z, and then runs the activation ODE through a gradient strategy.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from anodev2.coupling import Coupling, configuration_1
+from anodev2.coupling import Coupling, configuration_1, grid_points
 from anodev2.discretization import Layout, Steps, layouts, motion, theta_key
 from anodev2.evolution import Evolution, ReactionDiffusionAdvection
 from anodev2.evolution.trajectory import Path, Trajectory
@@ -170,7 +169,7 @@ class CoupledODE(nn.Module):
                 self._trajectory = self._new_trajectory()
             trajectory = self._trajectory
         else:
-            trajectory = self._new_trajectory(self._points(times))
+            trajectory = self._new_trajectory(grid_points(times, self._reads.w_steps))
         return trajectory.solve(initial_weights(self.field, self._evolved))
 
     def regularization(self) -> Float[Tensor, ""]:
@@ -267,14 +266,6 @@ class CoupledODE(nn.Module):
         for i, copy in enumerate(self.norms[max(start - 1, 0) : stop - 1], max(start - 1, 0)):
             buffers |= {f"norms.{i}.{n}": b for n, b in copy.named_buffers()}
         return buffers
-
-    def _points(self, times: Sequence[float]) -> list[int]:
-        """The points of the w-grid at these times."""
-        times = [float(t) for t in times]
-        if not times or any(b < a for a, b in pairwise(times)):
-            raise UsageError(f"times {tuple(times)}: expected at least one, in ascending order")
-        grid = Coupling(len(times), self._reads.w_steps, tuple(times))
-        return [point for (point,) in grid.reads(Euler().tableau.c).index]
 
     def _new_trajectory(self, points: Sequence[int] | None = None) -> Trajectory:
         return Trajectory(

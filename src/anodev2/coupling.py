@@ -9,6 +9,7 @@ holds a clock. Source: section "Two methods used in this paper".
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from math import lcm
 
 from anodev2.usage import UsageError, check_count
@@ -122,6 +123,19 @@ def configuration_2(z_steps: int = 2, w_steps: int = 10) -> Coupling:
     check_count("z_steps", z_steps)
     times = (1.0,) if z_steps == 1 else tuple(i / (z_steps - 1) for i in range(z_steps))
     return Coupling(z_steps, w_steps, times)
+
+
+def grid_points(times: Sequence[float], w_steps: int) -> list[int]:
+    """The points of a w-grid at some times.
+
+    Raises:
+        ValueError: a time that is not on the grid, or times that do not ascend.
+    """
+    times = [float(t) for t in times]
+    if not times or any(b < a for a, b in pairwise(times)):
+        raise UsageError(f"times {tuple(times)}: expected at least one, in ascending order")
+    reads = Coupling(len(times), w_steps, tuple(times)).reads([Fraction(0)])
+    return [point for (point,) in reads.index]
 
 
 def _exact_time(t: float) -> Fraction:
