@@ -90,8 +90,8 @@ class CoupledODE(nn.Module):
         check_kind("regularize", regularize, Regularization, "Regularization(path=0.01)")
         self.field = field
         self.residual = residual
-        self.coupling = coupling
-        self.solver = solver
+        self._coupling = coupling
+        self._solver = solver
         self.gradient = gradient
         self.norms = step_copies(field, per_step, coupling.z_steps)
         moving = operators(field, evolution, evolve)
@@ -110,6 +110,16 @@ class CoupledODE(nn.Module):
                 f"{min(twice)!r} cannot evolve and have a copy for every step: leave it out of "
                 "`evolve` or its module's type out of `per_step`"
             )
+
+    @property
+    def coupling(self) -> Coupling:
+        """The time grids; fixed, as the norms of each step are made for them."""
+        return self._coupling
+
+    @property
+    def solver(self) -> Solver:
+        """The one-step method for z; fixed, as the reads of theta are laid out for it."""
+        return self._solver
 
     @property
     def evolved(self) -> tuple[str, ...]:
