@@ -98,6 +98,34 @@ def test_a_residual_is_zero_where_the_loss_does_not_depend_on_the_weights():
     assert row.w0.norm == 0 and row.w0.relative == 0
 
 
+class Pair(nn.Module):
+    """Moves the first of two tensors, and the second by it or not at all."""
+
+    def __init__(self, *, second: bool) -> None:
+        super().__init__()
+        self.w = nn.Conv2d(1, 1, 3, padding=1, bias=False)
+        self.second = second
+
+    def forward(self, z: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return self.w(z[0]), z[0] if self.second else torch.zeros_like(z[1])
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_part_of_z1_that_the_loss_does_not_read_adds_nothing(second):
+    model = CoupledODE(Pair(second=second), evolution=LINEAR, coupling=configuration_1(2)).double()
+    z0 = data()[0][:, :1]
+    (row,) = stationarity(model, lambda: model((z0, z0))[0].square().mean())
+    model((z0, z0))[0].square().mean().backward()
+    assert row.w0.norm == pytest.approx(model.field.w.weight.grad.norm().item(), rel=1e-9)
+
+
+def test_a_block_whose_z1_the_loss_does_not_read_has_residuals_of_weight_decay_alone():
+    model, other = network()[:1], torch.ones((), requires_grad=True)
+    (row,) = stationarity(model, lambda: (model(data()[0]), 2 * other)[1], weight_decay=0.5)
+    w0 = torch.cat([model[0].get_parameter(name).flatten() for name in model[0].evolved])
+    assert row.w0.norm == pytest.approx(0.5 * w0.norm().item(), rel=1e-9)
+
+
 def test_the_report_has_a_line_for_each_block():
     model, (z0, _) = network(), data()
     table = as_table(stationarity(model, lambda: model(z0).square().mean()))

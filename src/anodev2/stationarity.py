@@ -79,8 +79,7 @@ def stationarity(
         if path not in records:
             raise UsageError(f"the block {path!r} did not run: expected a loss that runs the model")
         record = records[path]
-        dj_dz1 = torch.autograd.grad(j, record.z1, retain_graph=True)
-        solved = record.adjoints(dj_dz1)
+        solved = record.adjoints(_gradients(j, record.z1))
         values = dict(block.named_parameters())
 
         def condition(
@@ -171,6 +170,15 @@ def _recorded(blocks: Mapping[str, CoupledODE]) -> Iterator[dict[str, _Record]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _gradients(j: Tensor, z1: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """dJ/dz(1), zero where the loss does not read it."""
+    read = [x for x in z1 if x.requires_grad]
+    found = torch.autograd.grad(j, read, retain_graph=True, allow_unused=True) if read else ()
+    known = {id(x): g for x, g in zip(read, found, strict=True)}
+    values = (known.get(id(x)) for x in z1)
+    return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(z1, values, strict=True))
 
 
 def _norm(tensors: Any) -> float:
