@@ -133,6 +133,13 @@ def test_the_memory_report_prints_megabytes_or_kilobytes_and_states():
     assert str(small) == "keeps 8.2 kB (4.0 states), peak 0.1 MB (58.6 states); a state is 2.0 kB"
 
 
+@every_strategy
+def test_the_memory_report_of_an_empty_batch_counts_no_states(strategy):
+    text = str(block(2, strategy).eval().memory_report(torch.randn(0, 4, 8, 8)))
+    assert text.endswith("a state is 0.0 kB")
+    assert "states" not in text
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("strategy", MEASURED)

@@ -30,9 +30,11 @@ class MemoryReport:
     peak: int
 
     def __str__(self) -> str:
-        sizes = (self.kept, self.peak)
-        kept, peak = (f"{_spelled(size)} ({size / self.state:.1f} states)" for size in sizes)
+        kept, peak = (f"{_spelled(size)}{self._in_states(size)}" for size in (self.kept, self.peak))
         return f"keeps {kept}, peak {peak}; a state is {_spelled(self.state)}"
+
+    def _in_states(self, size: int) -> str:
+        return f" ({size / self.state:.1f} states)" if self.state else ""
 
 
 def measure_memory(block: nn.Module, z0: Z) -> MemoryReport:
