@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from anodev2 import CoupledODE, configuration_1, configuration_2
-from anodev2.evolution import Evolution, Frozen
+from anodev2.evolution import Evolution, Frozen, ReactionDiffusionAdvection, compress
 from anodev2.models.residual import link
 from cases import EVOLUTIONS, SOLVERS, STRATEGIES
 
@@ -137,6 +137,47 @@ def test_it_has_neither_an_evolution_nor_parameters_of_one():
     plain = trained(image_field()).materialize()
     assert not any(isinstance(m, (Evolution, CoupledODE)) for m in plain.modules())
     assert {n.rsplit(".", 1)[-1] for n, _ in plain.named_parameters()} == {"weight", "bias"}
+
+
+@pytest.mark.parametrize("evolution", [Frozen, ReactionDiffusionAdvection])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_frozen_parameter_stays_frozen_and_theta_of_a_frozen_w0_too(frozen, evolution):
+    field = nn.Sequential(*link(4, order="pre"), nn.Conv2d(4, 4, 3, padding=1))
+    field[2].weight.requires_grad_(not frozen)
+    field[3].bias.requires_grad_(False)
+    block = trained(field, coupling=configuration_1(3), evolution=evolution)
+    block.norms[1].requires_grad_(False)
+    steps = block.materialize().steps
+    flags = [{n: p.requires_grad for n, p in step[0].named_parameters()} for step in steps]
+    moving = {"2.weight": not frozen, "3.weight": True, "3.bias": False}
+    norms = [{"0.weight": own, "0.bias": own} for own in (True, True, False)]
+    assert flags == [norm | moving for norm in norms]
+
+
+class Indexed(nn.Module):
+    """Orders channels by a parameter of integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order = nn.Parameter(torch.tensor([1, 3, 0, 2]), requires_grad=False)
+        self.convolution = nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        return self.convolution(z[:, self.order])
+
+
+@torch.no_grad()
+def test_it_computes_the_bits_of_a_field_with_a_parameter_of_integers():
+    block = CoupledODE(Indexed())
+    assert torch.equal(block.materialize()(images()), block(images()))
+
+
+def test_the_modes_of_a_frozen_compressed_state_are_written_out_frozen():
+    field = compress(nn.Conv2d(4, 4, 3, padding=1), factor=2)
+    field.parametrizations.weight.requires_grad_(False)
+    plain = CoupledODE(field).materialize()
+    flags = {(n.rpartition(".")[2], p.requires_grad) for n, p in plain.named_parameters()}
+    assert flags == {("weight", False), ("bias", True)}
 
 
 def test_it_stands_alone_when_the_block_changes():

@@ -51,6 +51,13 @@ def theta_key(point: int, name: str) -> str:
     return f"theta.{point}.{name}"
 
 
+def is_trained(field: nn.Module, key: str, tensor: Tensor) -> bool:
+    """Whether a parameter that the steps read is trained; theta is where its w0 is."""
+    kind, _, rest = key.partition(".")
+    own = field.get_parameter(rest.partition(".")[2]) if kind == "theta" else tensor
+    return own.requires_grad
+
+
 def motion(q: Mapping[str, Evolution], w0: State, reads: Reads) -> Motion | None:
     """The weights in continuous time, where theta is w; None unless every one has a rate.
 

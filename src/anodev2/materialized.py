@@ -7,6 +7,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import ParametrizationList
 
+from anodev2.discretization import is_trained
 from anodev2.evolution import CompressedState
 from anodev2.field import evaluate, out_of_inference, parts
 from anodev2.solver import Activations, Solver, Z
@@ -18,7 +19,8 @@ class MaterializedODE(nn.Module):
     Args:
         field: the module that the block was made from; it is copied.
         layouts: for each step and stage, the key of the value of each tensor of the field.
-        parameters, buffers: values by key; copied once each, so that stages share them.
+        parameters, buffers: values by key; copied once each, so that stages share them, and
+            frozen where they are, or where the w0 of a theta is.
         solver: the block's one-step method.
         residual: whether the field contains its shortcut.
     """
@@ -40,7 +42,8 @@ class MaterializedODE(nn.Module):
         written: dict[int, nn.Parameter] = {}
         for key, tensor in parameters.items():
             if id(tensor) not in written:
-                written[id(tensor)] = nn.Parameter(tensor.detach().clone())
+                trained = is_trained(field, key, tensor)
+                written[id(tensor)] = nn.Parameter(tensor.detach().clone(), requires_grad=trained)
             copies[key] = written[id(tensor)]
         self.steps = nn.ModuleList(
             nn.ModuleList(_with_tensors(field, layout, copies) for layout in step)
