@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anodev2 import CoupledODE, check_finite, configuration_1
+from anodev2.finite import require_finite
 from anodev2.footprint import MemoryReport
 from anodev2.gradient import (
     Binomial,
@@ -204,6 +205,15 @@ def test_a_part_of_a_tuple_that_is_not_finite_is_named():
 
     with pytest.raises(FloatingPointError, match=r"part 1 of z of .* step 1 of 5"):
         check_finite(CoupledODE(Pair()))((images(), images()))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(complex("nan"), "nan"), (complex(0, torch.inf), "infinite")]
+)
+def test_a_complex_value_that_is_not_finite_is_found(value, kind):
+    require_finite("0", 0, 5, [("z", torch.tensor([1j]))])
+    with pytest.raises(FloatingPointError, match=f"z of block '0' .* holds {kind} values"):
+        require_finite("0", 0, 5, [("z", torch.tensor([1j, value]))])
 
 
 def test_an_activation_that_is_not_finite_is_found_by_the_continuous_adjoint_too():

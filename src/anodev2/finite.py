@@ -18,7 +18,8 @@ def require_finite(block: str, step: int, steps: int, values: Iterable[tuple[str
         FloatingPointError: names block, step, the step's time and the value.
     """
     for name, value in values:
-        if value.is_floating_point() and not torch.isfinite(value).all():
+        inexact = value.is_floating_point() or value.is_complex()
+        if inexact and not torch.isfinite(value).all():
             kind = "nan" if value.isnan().any() else "infinite"
             raise FloatingPointError(
                 f"{name} of block {block!r} is not finite (it holds {kind} values) in step "
