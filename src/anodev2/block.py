@@ -52,8 +52,8 @@ class CoupledODE(nn.Module):
         solver: one-step method for z.
         gradient: how to differentiate and what to keep for it.
         evolve: which parameters of the field are w0, as names or as a predicate on name and
-            parameter; None takes the convolution and linear weights that the evolution
-            accepts.
+            parameter; None takes the convolution, linear and attention weights that the
+            evolution accepts.
         per_step: module types of which every z-step owns a copy; () shares them.
         regularize: R(w0, p), which `regularization()` gives and the loss is to add.
 
@@ -61,7 +61,8 @@ class CoupledODE(nn.Module):
         ValueError: a name that the field has not, a weight that the evolution refuses, or
             nothing that could evolve.
         TypeError: a class, function or name where an object belongs.
-        RuntimeError: in the forward pass, if the field changes its input in place.
+        RuntimeError: in the forward pass, if the field changes its input in place or has
+            torch.utils.checkpoint run a part of it again.
 
     Source: section "Methodology", [activation_ode], [anodev2_loss_w_pde],
     [anodev2_theta_formula].
@@ -142,7 +143,7 @@ class CoupledODE(nn.Module):
             z(1), of z0's shape.
 
         Raises:
-            RuntimeError: the field changed its input in place.
+            RuntimeError: the field changed its input in place, or would be run again.
             ValueError: the field does not keep the shape of z.
             FloatingPointError: a weight or z is not finite, where `check_finite` is on.
         """
