@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction.collection import Collection, collect
 from anodev2.experiment.reproduction.document import Document, Table
 from anodev2.experiment.reproduction.report import (
@@ -196,10 +197,15 @@ def test_a_recipe_is_named_only_where_runs_differ_in_it() -> None:
     assert {*both.by_key} == {("resnet4", "baseline"), ("resnet4", "baseline paper")}
 
 
-def test_a_run_copied_under_another_name_counts_once(tmp_path: Path) -> None:
+def test_a_run_copied_under_another_name_counts_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(tmp_path, result())
-    result().write(tmp_path / "runs" / "a copy" / "result.json")
+    copy = tmp_path / "runs" / "a copy"
+    write_config(copy / "config.yaml", result().config)
+    result().write(copy / "result.json")
     assert collect([tmp_path]).accuracies("resnet4", "baseline") == pytest.approx([70])
+    assert capsys.readouterr().err == ""
 
 
 def test_runs_merged_under_one_name_must_have_the_same_settings_too(tmp_path: Path) -> None:
@@ -235,9 +241,10 @@ def test_results_of_other_versions_are_left_out_with_a_line(
 
 def test_a_result_whose_run_has_another_name_by_now_is_finished(tmp_path: Path) -> None:
     older = result(method="anodev2-1")
+    older = replace(older, config=older.config | {"p_rate": 1.0})
     folder = tmp_path / "runs" / "resnet4-anodev2-1-seed0"  # with a rate of p that had no name
-    replace(older, config=older.config | {"p_rate": 1.0}).write(folder / "result.json")
-    (folder / "config.yaml").write_text("epochs: 2\n")
+    older.write(folder / "result.json")
+    write_config(folder / "config.yaml", older.config)
     begun = tmp_path / "runs" / "begun"
     begun.mkdir()
     (begun / "config.yaml").write_text("epochs: 2\n")

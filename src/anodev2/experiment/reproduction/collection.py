@@ -11,7 +11,7 @@ from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig, recipe_numbers
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
-from anodev2.experiment.folder import epochs_done
+from anodev2.experiment.folder import epochs_done, mismatch, read_config
 from anodev2.experiment.paper import NAMES
 from anodev2.experiment.result import SHOWN, Result, describe_data
 from anodev2.models import METHODS, find_method
@@ -103,7 +103,8 @@ class Collection:
 def collect(folders: Sequence[Path], *, begun: bool = False) -> Collection:
     """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
 
-    A file that is no result of a network here is left out, with a line on standard error.
+    A file that is no result of a network here, or not of the run whose folder it lies in, is left
+    out, with a line on standard error.
 
     Args:
         folders: with `runs` in them.
@@ -146,7 +147,8 @@ def _read(path: Path) -> Result:
     """A result that a report can be made of.
 
     Raises:
-        Damaged: it lacks something, or is of a network or method that is not known here.
+        Damaged: it lacks something, is of a network or method that is not known here, or of
+            another run than that of its folder.
     """
     result = Result.read(path)
     try:
@@ -159,7 +161,23 @@ def _read(path: Path) -> Result:
         raise Damaged(path, f"is no result for a report ({error})") from error
     if not known:
         raise Damaged(path, "is no result for a report: it is of another version")
+    _check_folder(path, config)
     return result
+
+
+def _check_folder(path: Path, config: RunConfig) -> None:
+    """Raise Damaged where a result is of another run than the folder that it lies in."""
+    folder, own = path.parent, path.with_name("config.yaml")
+    if not own.exists():
+        if folder.name != config.name:
+            raise Damaged(path, f"is not the result of its folder's run, but of '{config.name}'")
+        return
+    try:
+        other = mismatch(read_config(own), config)
+    except UsageError as error:
+        raise Damaged(own, "is not the configuration of a run") from error
+    if other:
+        raise Damaged(path, f"is not the result of its folder's run, {other}")
 
 
 def _state(folder: Path) -> str:
