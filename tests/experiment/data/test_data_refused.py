@@ -14,12 +14,7 @@ from huggingface_hub.errors import RepositoryNotFoundError
 
 from pictures import encoded, picture, refusal, write_image_folder, write_parquet, write_rows
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "cache"
-    monkeypatch.setenv("ANODEV2_CACHE", str(folder))
-    return folder
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def test_a_misspelt_word_is_answered_with_the_nearest() -> None:
