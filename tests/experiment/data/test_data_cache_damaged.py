@@ -14,11 +14,7 @@ from anodev2.experiment.data.cache import cache_file, read_cache, write_cache
 from anodev2.experiment.data.loading import load_data
 from anodev2.usage import UsageError
 from damage import Touching, flip_bit, forbid, truncate
-from pictures import (
-    cached,
-    refusal,
-    write_parquet,
-)
+from pictures import cached, refusal, write_image_folder, write_parquet
 from tiny import tiny_data
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -36,17 +32,23 @@ def changed(**other: np.ndarray) -> Callable[[bytes], bytes]:
     return change
 
 
-def without_labels(content: bytes) -> bytes:
-    stream = io.BytesIO()
-    with np.load(io.BytesIO(content)) as arrays:
-        np.savez(stream, **{name: arrays[name] for name in arrays if name != "train_labels"})
-    return stream.getvalue()
+def without(name: str) -> Callable[[bytes], bytes]:
+    """Takes an array out of the file."""
+
+    def change(content: bytes) -> bytes:
+        stream = io.BytesIO()
+        with np.load(io.BytesIO(content)) as arrays:
+            np.savez(stream, **{other: arrays[other] for other in arrays if other != name})
+        return stream.getvalue()
+
+    return change
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        *(truncate, flip_bit, lambda _: b"", lambda _: b"junk", without_labels),
+        *(truncate, flip_bit, lambda _: b"", lambda _: b"junk"),
+        *(without("train_labels"), without("key"), changed(key=np.array("0" * 32))),
         changed(train_images=np.zeros((9, 6, 8, 3))),
         changed(train_images=np.zeros((8, 6, 8, 3), dtype=np.uint8)),
         changed(train_images=np.zeros((9, 7, 8, 3), dtype=np.uint8)),
@@ -59,7 +61,8 @@ def without_labels(content: bytes) -> bytes:
         changed(classes=np.arange(3)),
     ],
     ids=[
-        *("truncated", "bit flipped", "empty", "junk", "no labels", "float images"),
+        *("truncated", "bit flipped", "empty", "junk", "no labels", "no key"),
+        *("another key", "float images"),
         *("fewer images", "other size", "grey", "label without class", "float labels", "numbers"),
     ],
 )
@@ -84,6 +87,27 @@ def test_a_damaged_or_foreign_cache_file_is_set_aside_and_the_images_decoded_aga
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "anodev2: " in line]
     assert f"'{file}' does not hold decoded images" in line
     assert line.endswith(f"set aside as '{file.name}.unreadable'")
+
+
+def test_images_of_another_data_set_under_this_ones_name_are_set_aside(
+    tmp_path: Path, cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_image_folder(tmp_path / "a")
+    write_parquet(tmp_path / "b", kind="PNG")
+    load_data(str(tmp_path / "a"))
+    (foreign,) = cached(cache)
+    good = load_data(str(tmp_path / "b"))
+    (file,) = {*cached(cache)} - {foreign}
+    file.write_bytes(foreign.read_bytes())
+    capsys.readouterr()
+    again = load_data(str(tmp_path / "b"))
+    assert again.classes == good.classes
+    assert torch.equal(again.train.images, good.train.images)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "anodev2: " in line]
+    assert line == (
+        f"anodev2: '{file}' does not hold decoded images (it is of other images); set aside as "
+        f"'{file.name}.unreadable'"
+    )
 
 
 def test_a_second_damaged_cache_file_is_set_aside_beside_the_first(

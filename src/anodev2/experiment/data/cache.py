@@ -1,7 +1,8 @@
 """Decoded images on disk: one uncompressed npz file a data set, named by its content.
 
 The name's key is a hash of the bytes the images were decoded from, never of their dates:
-a file changed in place gives other data even where its size and time are as before."""
+a file changed in place gives other data even where its size and time are as before. The file
+holds its key too: under another's name it is not that one's data."""
 
 import errno
 import hashlib
@@ -19,7 +20,7 @@ from anodev2.experiment.data.images import ImageData, Split, measured
 from anodev2.experiment.whole_file import remove_unfinished, whole_file
 from anodev2.usage import UsageError
 
-FORMAT = b"anodev2 images 1"  # part of every key: raise the number when the file's layout changes
+FORMAT = b"anodev2 images 2"  # part of every key: raise the number when the file's layout changes
 DAY = 24 * 60 * 60.0
 
 
@@ -78,7 +79,7 @@ def read_cache(path: Path, name: str) -> ImageData | None:
     try:
         with path.open("rb") as file:
             try:
-                return _read(file, name)
+                return _read(file, name, _key(path))
             except MemoryError:
                 raise
             except Exception as error:  # numpy and zipfile have many for broken files
@@ -98,11 +99,17 @@ def read_cache(path: Path, name: str) -> ImageData | None:
 
 
 class Foreign(ValueError):  # noqa: N818
-    """Arrays that are not those of a data set."""
+    """Arrays that are not those of the data set."""
 
 
-def _read(file: BinaryIO, name: str) -> ImageData:
+def _key(path: Path) -> str:
+    return path.stem.rpartition("-")[2]
+
+
+def _read(file: BinaryIO, name: str, key: str) -> ImageData:
     with np.load(file, allow_pickle=False) as arrays:
+        if "key" not in arrays or str(arrays["key"]) != key:
+            raise Foreign("it is of other images")
         classes, encoding = arrays["classes"], arrays["encoding"]
         parts = {part: _part(arrays, part, len(classes)) for part in ("train", "test")}
     if classes.dtype.kind != "U" or classes.ndim != 1 or encoding.dtype.kind != "U":
@@ -138,6 +145,7 @@ def write_cache(path: Path, data: ImageData) -> None:
         with whole_file(path) as temporary:
             np.savez(
                 temporary,
+                key=np.array(_key(path), dtype=np.str_),
                 train_images=data.train.images.permute(0, 2, 3, 1).numpy(),
                 train_labels=data.train.labels.numpy(),
                 test_images=data.test.images.permute(0, 2, 3, 1).numpy(),
