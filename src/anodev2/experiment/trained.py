@@ -92,7 +92,8 @@ def trained_network(folder: Path) -> nn.Module:
     """The network of a run with the weights of its last checkpoint; needs none of its images.
 
     Raises:
-        ValueError: no run in the folder, none of its checkpoints, or one of another network.
+        Damaged: the checkpoint is none, or that of another run or network.
+        ValueError: no run in the folder, or none of its checkpoints.
     """
     config = configuration(folder)
     checkpoint = folder / "checkpoints" / "last.ckpt"
@@ -100,7 +101,7 @@ def trained_network(folder: Path) -> nn.Module:
         raise UsageError(
             f"'{folder}' holds no checkpoint: {EXAMPLE} after its first epoch, with checkpoints/"
         )
-    weights = model_weights(checkpoint)
+    weights = model_weights(checkpoint, config)
     shapes = [tensor.shape for tensor in weights.values()]
     try:
         with torch.random.fork_rng(devices=[]):
@@ -117,5 +118,5 @@ def trained_network(folder: Path) -> nn.Module:
             f"'{checkpoint}' is not of the network in '{folder / 'config.yaml'}': expected the "
             f"weights of {config.model} with {config.label}"
         ) from error
-    load_weights(model, checkpoint)
+    load_weights(model, weights, checkpoint)
     return model

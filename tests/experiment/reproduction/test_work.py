@@ -1,7 +1,7 @@
 """A table made in a folder, with an engine that trains nothing."""
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ from anodev2.experiment.reproduction import illustration
 from anodev2.experiment.reproduction.collection import collect
 from anodev2.experiment.reproduction.work import reproduce
 from anodev2.experiment.result import Result
+from anodev2.experiment.trained import configuration
 from anodev2.usage import UsageError
 from results import result, write
 from stub import Stub, work
+from written_runs import moved_network, with_checkpoint
 
 pytestmark = pytest.mark.usefixtures("quick_pictures", "quick_times")
 
@@ -147,6 +149,19 @@ def test_a_checkpoint_that_cannot_be_drawn_costs_its_picture_alone(tmp_path: Pat
         main(["report", str(tmp_path)])
     assert stop.value.code == 0
     assert "last.ckpt" in capsys.readouterr().err
+    assert "kernels-resnet4" not in (tmp_path / "report.md").read_text()
+
+
+def test_a_checkpoint_of_another_run_costs_its_picture_alone(tmp_path: Path, capsys) -> None:
+    reproduce(work(tmp_path), Stub())
+    folder = tmp_path / "runs/resnet4-anodev2-1-seed0"
+    other = asdict(configuration(folder)) | {"seed": 7}
+    with_checkpoint(folder, moved_network("anodev2-1"), run=other)
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path)])
+    assert stop.value.code == 0
+    told = "last.ckpt' is a checkpoint of another run: with seed 7, not 0\n"
+    assert told in capsys.readouterr().err
     assert "kernels-resnet4" not in (tmp_path / "report.md").read_text()
 
 

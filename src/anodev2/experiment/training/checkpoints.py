@@ -118,24 +118,33 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint  # type: ignore[no-any-return]
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Give a network the state in a checkpoint.
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Give a network the state that a checkpoint has.
 
     Raises:
-        Damaged: the file is not a checkpoint of such a network.
+        Damaged: it is not the state of such a network.
+    """
+    _check_state(path, weights, model.state_dict())
+    model.load_state_dict(weights)
+
+
+def model_weights(path: Path, config: RunConfig | None = None) -> dict[str, Tensor]:
+    """The network's state in a checkpoint, under the network's own names.
+
+    Args:
+        path: the checkpoint.
+        config: the run that it must be of; None takes any.
+
+    Raises:
+        Damaged: the file is not a checkpoint, or one of another run.
         ValueError: it cannot be read at all.
     """
-    state = model_weights(path)
-    _check_state(path, state, model.state_dict())
-    model.load_state_dict(state)
-
-
-def model_weights(path: Path) -> dict[str, Tensor]:
-    """The network's state in a checkpoint, under the network's own names."""
-    state = read_checkpoint(path)["state_dict"]
+    checkpoint = read_checkpoint(path)
+    if config is not None:
+        _check_words(path, checkpoint, config)
     return {
         name.removeprefix("model."): tensor
-        for name, tensor in state.items()
+        for name, tensor in checkpoint["state_dict"].items()
         if name.startswith("model.")
     }
 
@@ -157,12 +166,7 @@ def _check_run(path: Path, config: RunConfig, state: Mapping[str, Tensor]) -> No
     lacking = [key for key in TRAINING if key not in checkpoint]
     if lacking:
         raise Damaged(path, f"is not a checkpoint of a training run: it has no {lacking[0]!r}")
-    other = mismatch(checkpoint.get(RUN, asdict(config)), config)
-    if other:
-        raise Damaged(path, f"is a checkpoint of another run: {other}")
-    changed = recipe_mismatch(checkpoint[RECIPE], config) if RECIPE in checkpoint else None
-    if changed:
-        raise Damaged(path, f"is a checkpoint of a run {changed}")
+    _check_words(path, checkpoint, config)
     _check_state(path, checkpoint["state_dict"], state)
     try:
         rows = checkpoint["callbacks"][History.__qualname__]["rows"]
@@ -171,6 +175,16 @@ def _check_run(path: Path, config: RunConfig, state: Mapping[str, Tensor]) -> No
         fits = False
     if not fits:
         raise Damaged(path, "is not a checkpoint of a training run: its history does not fit")
+
+
+def _check_words(path: Path, checkpoint: Mapping[str, Any], config: RunConfig) -> None:
+    """Raise Damaged where a checkpoint says that it is of another run, or of other numbers."""
+    other = mismatch(checkpoint.get(RUN, asdict(config)), config)
+    if other:
+        raise Damaged(path, f"is a checkpoint of another run: {other}")
+    changed = recipe_mismatch(checkpoint[RECIPE], config) if RECIPE in checkpoint else None
+    if changed:
+        raise Damaged(path, f"is a checkpoint of a run {changed}")
 
 
 def _check_state(path: Path, found: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:

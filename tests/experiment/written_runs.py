@@ -37,11 +37,11 @@ def written_run(out: Path, accuracies: list[float], **changes: object) -> Path:
     return folder
 
 
-def with_checkpoint(folder: Path, model: nn.Module) -> Path:
-    """The run, with the network's weights as its last checkpoint."""
+def with_checkpoint(folder: Path, model: nn.Module, **says: object) -> Path:
+    """The run, with the network's weights as its last checkpoint, and what that says besides."""
     (folder / "checkpoints").mkdir()
     state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    torch.save({"state_dict": state}, folder / "checkpoints" / "last.ckpt")
+    torch.save({"state_dict": state, **says}, folder / "checkpoints" / "last.ckpt")
     return folder
 
 
