@@ -3,18 +3,35 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from anodev2.experiment.whole_file import whole_file
+
+FAILURE = "failure.txt"
 
 
 class RunFailure(RuntimeError):  # noqa: N818
     """Ends one run; its text is one line."""
 
 
+@dataclass(frozen=True)
+class KeptFailure:
+    """A failure that is kept in the folder of its run.
+
+    Args:
+        reason: one line.
+        written: when, in nanoseconds by the clock of the folder's files.
+    """
+
+    reason: str
+    written: int
+
+
 @contextmanager
-def failure_kept(path: Path) -> Iterator[None]:
-    """Leave why a run failed in a file of its folder, until it is tried again."""
+def failure_kept(folder: Path) -> Iterator[None]:
+    """Leave why a run failed in its folder, until it is tried again."""
+    path = folder / FAILURE
     path.unlink(missing_ok=True)
     try:
         yield
@@ -22,6 +39,15 @@ def failure_kept(path: Path) -> Iterator[None]:
         with whole_file(path) as file:
             file.write_text(f"{failure}\n")
         raise
+
+
+def kept_failure(folder: Path) -> KeptFailure | None:
+    """Why the run of a folder failed when it was last tried, None where it did not."""
+    path = folder / FAILURE
+    try:
+        return KeptFailure(path.read_text(errors="replace").strip(), path.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager

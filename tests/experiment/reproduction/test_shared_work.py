@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import yaml
 
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.loading import load_data
-from anodev2.experiment.folder import claimed
+from anodev2.experiment.folder import claimed, write_config
 from anodev2.experiment.reproduction import work as module
 from anodev2.experiment.reproduction.engine import Outcome
 from anodev2.experiment.reproduction.local import Local
@@ -46,6 +46,58 @@ def test_only_runs_that_are_free_are_asked_for_again(
     first = replace(work(tmp_path, seeds=(0, 1)), methods=["baseline"])
     assert reproduce(first, engine) == 0
     assert engine.asked[1:] == [["resnet4-baseline-seed0"], ["resnet4-baseline-seed1"]]
+
+
+class Elsewhere(Stub):
+    """Another command has the runs that are asked for first, and each fails there."""
+
+    def run(self, configs: Sequence[RunConfig], out: Path) -> Iterator[Outcome]:
+        if self.asked:
+            yield from super().run(configs, out)
+            return
+        self.asked.append([config.name for config in configs])
+        for config in configs:
+            folder = out / "runs" / config.name
+            write_config(folder / "config.yaml", asdict(config))
+            (folder / "failure.txt").write_text("the loss is nan in epoch 2, step 3\n")
+            yield Outcome(config, "busy")
+
+
+def test_a_run_that_fails_in_another_command_is_not_trained_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = Elsewhere()
+    assert reproduce(work(tmp_path, seeds=(1,)), engine) == 1
+    assert engine.asked == [["resnet4-baseline-seed1", "resnet4-anodev2-1-seed1"]]
+    told = capsys.readouterr().out
+    failed = "resnet4-baseline-seed1: failed, the loss is nan in epoch 2, step 3"
+    assert f"[1/2] {failed}" in told
+    assert "[2/2] resnet4-anodev2-1-seed1: failed" in told
+
+
+def test_a_run_that_failed_before_the_command_began_is_trained_again_when_it_is_free(
+    tmp_path: Path,
+) -> None:
+    config, _ = work(tmp_path).configs()
+    folder = tmp_path / "runs" / config.name
+    write_config(folder / "config.yaml", asdict(config))
+    (folder / "failure.txt").write_text("the loss is nan in epoch 1, step 1\n")
+    engine = Stub(busy=(0,))  # one that has just taken it, and is killed before it tries
+    assert reproduce(replace(work(tmp_path), methods=["baseline"]), engine) == 0
+    assert engine.asked == [[config.name]] * 2
+
+
+def test_a_run_that_fails_again_in_another_command_with_the_same_words_is_not_trained_again(
+    tmp_path: Path,
+) -> None:
+    for config in work(tmp_path).configs():
+        path = tmp_path / "runs" / config.name / "failure.txt"
+        write_config(path.with_name("config.yaml"), asdict(config))
+        path.write_text("the loss is nan in epoch 2, step 3\n")
+        os.utime(path, (0, 0))
+    engine = Elsewhere()
+    assert reproduce(work(tmp_path), engine) == 1
+    assert len(engine.asked) == 1
 
 
 def test_a_request_to_end_is_an_interruption(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig, recipe_numbers
 from anodev2.experiment.damaged import Damaged
 from anodev2.experiment.data.images import ImageData
+from anodev2.experiment.failure import kept_failure
 from anodev2.experiment.folder import epochs_done, mismatch, read_config
 from anodev2.experiment.paper import NAMES
 from anodev2.experiment.result import SHOWN, Result, describe_data
@@ -182,8 +183,8 @@ def _check_folder(path: Path, config: RunConfig) -> None:
 
 def _state(folder: Path) -> str:
     """How far an unfinished run has come, and why it ended if it failed."""
-    failure = folder / "failure.txt"
-    reason = f", {failure.read_text(errors='replace').strip()}" if failure.exists() else ""
+    failure = kept_failure(folder)
+    reason = f", {failure.reason}" if failure else ""
     return f"{counted(epochs_done(folder), 'epoch')} so far{reason}"
 
 

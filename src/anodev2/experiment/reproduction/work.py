@@ -13,7 +13,7 @@ from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.data.loading import load_data
-from anodev2.experiment.failure import written_or_failed
+from anodev2.experiment.failure import kept_failure, written_or_failed
 from anodev2.experiment.folder import Busy, claimed, run_state
 from anodev2.experiment.reproduction.collection import check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
@@ -129,30 +129,47 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
 
 
 def _carry_out(plan: Plan, engine: Engine, out: Path) -> list[Outcome]:
-    """Carry out what is left; what another process has is waited for, and taken if it stops."""
+    """Carry out what is left, and tell of each run as it ends."""
     begun, outcomes = perf_counter(), list[Outcome]()
-    todo, busy = plan.todo, list[RunConfig]()
+    for outcome in _outcomes(plan.todo, engine, out):
+        outcomes.append(outcome)
+        passed, left = plan.progress(out, [o.config for o in outcomes if o.state == "failed"])
+        left *= (perf_counter() - begun) / passed if passed > 0 else nan
+        told = f", {duration(left)} left" if isfinite(left) else ""
+        print(f"[{len(outcomes)}/{len(plan.todo)}] {_told(outcome, out)}{told}", flush=True)
+    return outcomes
+
+
+def _outcomes(todo: Sequence[RunConfig], engine: Engine, out: Path) -> Iterator[Outcome]:
+    """What became of each run; what another process has is waited for, and taken if it stops.
+
+    A run that fails there meanwhile is not tried again, as it would not be had it failed here.
+    """
+    folders = {config: out / "runs" / config.name for config in todo}
+    before = {config: kept_failure(folder) for config, folder in folders.items()}
+    busy: list[RunConfig] = []
     while todo:
         for outcome in engine.run(todo, out):
             if outcome.state == "busy":
                 busy.append(outcome.config)
-                continue
-            outcomes.append(outcome)
-            passed, left = plan.progress(out, [o.config for o in outcomes if o.state == "failed"])
-            left *= (perf_counter() - begun) / passed if passed > 0 else nan
-            told = f", {duration(left)} left" if isfinite(left) else ""
-            print(f"[{len(outcomes)}/{len(plan.todo)}] {_told(outcome, out)}{told}", flush=True)
+            else:
+                yield outcome
         if busy:
             names = ", ".join(config.name for config in busy[:3])
             print(
                 f"waiting for {counted(len(busy), 'run')} of another process: {names}", flush=True
             )
-        todo = _free(out, busy)
+        todo = []
         while busy and not todo:
-            sleep(POLL)
-            todo = _free(out, busy)
-        busy = [config for config in busy if config not in todo]
-    return outcomes
+            for config in _free(out, busy):
+                busy.remove(config)
+                failure = kept_failure(folders[config])
+                if failure and failure != before[config]:
+                    yield Outcome(config, "failed", failure.reason)
+                else:
+                    todo.append(config)
+            if busy and not todo:
+                sleep(POLL)
 
 
 def _free(out: Path, configs: Sequence[RunConfig]) -> list[RunConfig]:

@@ -88,7 +88,7 @@ def train_run(
             return Result.read(folder / "result.json")
         set_aside_result(folder, config)
         write_config(folder / "config.yaml", asdict(config))
-        with failure_kept(folder / "failure.txt"):
+        with failure_kept(folder):
             result = _fit(config, folder, data)
         result.write(folder / "result.json")
     return result
