@@ -6,6 +6,7 @@ from pathlib import Path
 from anodev2.experiment.config import run_config
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.collection import Collection
+from anodev2.experiment.reproduction.timing import Seconds, Times
 from anodev2.experiment.result import Result
 
 
@@ -75,6 +76,12 @@ def runs_of(**accuracies: list[float]) -> Collection:
             for seed, value in enumerate(values)
         )
     )
+
+
+def timed(rounds: dict[str, list[float]], **conditions: object) -> Seconds:
+    """Seconds of ResNet-4's steps by kind, timed on a processor unless another is given."""
+    settings = {"processor": "a processor", "threads": 1, "precision": "bfloat16"} | conditions
+    return {"resnet4": Times(rounds, **settings)}
 
 
 def write(out: Path, *results: Result) -> Path:

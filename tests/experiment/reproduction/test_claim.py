@@ -9,7 +9,7 @@ from anodev2.experiment.reproduction.claim import CLAIMS
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.document import Claim
 from anodev2.experiment.reproduction.evidence import Evidence
-from results import result, runs_of
+from results import result, runs_of, timed
 
 HOLDS, FAILS, MISSING = "holds here", "does not hold here", "not measured"
 
@@ -156,7 +156,7 @@ def test_what_is_five_times_in_evaluations_takes_at_most_five_times_the_step(
     steps, verdict
 ) -> None:
     runs = Collection((result(), result(method="anodev2-1", forward=5)))
-    seconds = {"resnet4": {"anodev2-1": steps, "baseline": [1.0] * len(steps)}}
+    seconds = timed({"anodev2-1": steps, "baseline": [1.0] * len(steps)})
     assert cost_claim.cost(Evidence(runs, seconds), "anodev2-1", 5).verdict == verdict
 
 
@@ -178,7 +178,7 @@ QUIET = [1.02, 1.021, 1.019, 1.02, 1.03, 1.02, 1.018, 1.02, 1.9]
 def test_the_evolution_costs_nothing_where_its_interval_is_within_three_per_cent(
     moving, frozen, verdict
 ) -> None:
-    seconds = {"resnet4": {"anodev2-1": moving} | ({"anodev2-1 frozen": frozen} if frozen else {})}
+    seconds = timed({"anodev2-1": moving} | ({"anodev2-1 frozen": frozen} if frozen else {}))
     assert cost_claim.evolution_costs_nothing(Evidence(Collection(()), seconds)).verdict == verdict
 
 

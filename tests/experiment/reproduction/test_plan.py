@@ -8,11 +8,12 @@ import pytest
 from filelock import FileLock
 
 from anodev2.experiment.config import RunConfig, run_config
+from anodev2.experiment.environment import processor_name
 from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction import timing
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
-from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
-from results import result, write
+from anodev2.experiment.reproduction.timing import Times, read_seconds, timed_steps
+from results import result, timed, write
 from tiny import tiny_config, tiny_data
 
 
@@ -33,13 +34,13 @@ def test_a_run_has_the_epochs_left_that_its_metrics_do_not_have(tmp_path: Path) 
 
 def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_by_side() -> None:
     runs = {config(seed=0): 10, config(seed=1): 4, config("anode"): 0}
-    plan = Plan(runs, {"resnet4": {"baseline": [0.4, 0.5, 9.0]}}, {"resnet4": 196}, side_by_side=2)
+    plan = Plan(runs, timed({"baseline": [0.4, 0.5, 9.0]}), {"resnet4": 196}, side_by_side=2)
     assert plan.time_left(plan.todo) == pytest.approx(14 * 196 * 0.5 * 1.1)
     assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
 
 
 def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
-    plan = Plan({config(): 10}, {"resnet4": {"baseline": [0.4, 0.5, 9.0]}}, {"resnet4": 196}, None)
+    plan = Plan({config(): 10}, timed({"baseline": [0.4, 0.5, 9.0]}), {"resnet4": 196}, None)
     assert str(plan).endswith(
         "1 to start, about 18 min on machines like this one, shared among them"
     )
@@ -57,7 +58,7 @@ def three_runs(tmp_path: Path) -> Plan:
         write_config(folder / "config.yaml", result(seed=seed, epochs=10).config)
     (folders[1] / "metrics.csv").write_text("epoch\n1\n2\n3\n")
     runs = {config(seed=seed): 10 for seed in (0, 1, 2)}
-    return Plan(runs, {"resnet4": {"baseline": [0.5]}}, {"resnet4": 196}, side_by_side=2)
+    return Plan(runs, timed({"baseline": [0.5]}), {"resnet4": 196}, side_by_side=2)
 
 
 def test_progress_counts_the_epochs_of_runs_that_go_on(tmp_path: Path, three_runs: Plan) -> None:
@@ -151,28 +152,51 @@ def test_who_times_waits_for_another_that_does(
             later = pool.submit(timed_steps, runs, tiny_data(), path, threads=1)
             with pytest.raises(TimeoutError):
                 later.result(timeout=0.3)
-        assert later.result(timeout=60) == {"resnet4": at_once} == read_seconds(path)
+        found = later.result(timeout=60)
+    assert found["resnet4"].rounds == at_once
+    assert found == read_seconds(path)
+
+
+TIMED = {
+    "model": "resnet4",
+    "processor": "a processor",
+    "threads": 1,
+    "precision": "float32",
+    "seconds": {"baseline": [0.5]},
+}
+"""A record of the file."""
 
 
 def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
-    held = {"threads": 7, "model": "resnet4", "seconds": {"baseline": [9.0]}}
+    held = TIMED | {"threads": 7, "seconds": {"baseline": [9.0]}}
     path.write_text(json.dumps({"records": [held]}))
     found = timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
     assert max(found["resnet4"]["baseline"]) < 9
     assert held in json.loads(path.read_text())["records"]
 
 
-NO_TIMES = (
-    "[1]",
-    "{}",
-    "\xff",
-    '{"records": [{"model": "resnet4"}]}',
-    '{"records": [{"model": "resnet4", "seconds": {"baseline": 0.5}}]}',
-    '{"records": [{"model": "resnet4", "seconds": {"baseline": ["soon"]}}]}',
-    '{"records": [{"model": "resnet4", "seconds": {"baseline": []}}]}',
-    '{"records": [{"model": "resnet4", "seconds": {"baseline": [1, 2], "anode": [1]}}]}',
-)
+def test_times_are_read_with_the_processor_threads_and_precision_of_their_record(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "timings.json"
+    path.write_text(json.dumps({"records": [TIMED]}))
+    assert read_seconds(path)["resnet4"] == Times({"baseline": [0.5]}, "a processor", 1, "float32")
+    own = timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=2)["resnet4"]
+    assert (own.processor, own.threads, own.precision) == (processor_name(), 2, "float32")
+
+
+BAD_RECORDS = [
+    {name: value for name, value in TIMED.items() if name != "seconds"},
+    {name: value for name, value in TIMED.items() if name != "processor"},
+    TIMED | {"model": None},
+    TIMED | {"threads": "1"},
+    TIMED | {"seconds": {"baseline": 0.5}},
+    TIMED | {"seconds": {"baseline": ["soon"]}},
+    TIMED | {"seconds": {"baseline": []}},
+    TIMED | {"seconds": {"baseline": [1, 2], "anode": [1]}},
+]
+NO_TIMES = ("[1]", "{}", "\xff", *(json.dumps({"records": [bad]}) for bad in BAD_RECORDS))
 
 
 @pytest.mark.parametrize("text", NO_TIMES)

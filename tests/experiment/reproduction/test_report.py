@@ -17,8 +17,9 @@ from anodev2.experiment.reproduction.report import (
     run_table,
 )
 from anodev2.experiment.reproduction.table import TABLES
+from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.usage import UsageError
-from results import result, runs_of, write
+from results import result, runs_of, timed, write
 
 
 def titles(document: Document) -> list[str]:
@@ -71,10 +72,29 @@ def test_parameters_are_exact_beside_the_papers_thousands() -> None:
 
 def test_costs_are_relative_to_the_baselines_step() -> None:
     runs = runs_of(baseline=[70], anodev2_1=[71])
-    table = cost_table(
-        runs, {"resnet4": {"baseline": [0.1, 0.1, 9.0], "anodev2-1": [0.42, 0.42, 0.5]}}
-    )
+    table = cost_table(runs, timed({"baseline": [0.1, 0.1, 9.0], "anodev2-1": [0.42, 0.42, 0.5]}))
     assert [row[2:4] for row in table.rows] == [["0.100", "1.00"], ["0.420", "4.20"]]
+
+
+def cost_lines(seconds: Seconds) -> list[str]:
+    """What is said of costs, apart from the table."""
+    document = report_of(runs_of(baseline=[70]), seconds, [])
+    (section,) = (s for s in document.sections if s.title == "Cost")
+    return [part for part in section.parts if isinstance(part, str)]
+
+
+def test_step_times_are_told_with_what_they_were_timed_on() -> None:
+    steps = {"baseline": [0.1]}
+    one = timed(steps, processor="AMD EPYC")
+    assert cost_lines(one)[1:] == ["Steps were timed on AMD EPYC, 1 thread, bfloat16."]
+    assert len(cost_lines({})) == 1
+    alike = one | {"resnet10": one["resnet4"]}
+    assert cost_lines(alike) == cost_lines(one)
+    (other,) = timed(steps, processor="H200", threads=8, precision="float32").values()
+    assert cost_lines(alike | {"alexnet": other})[1:] == [
+        "Steps were timed on AMD EPYC, 1 thread, bfloat16 (ResNet-4, ResNet-10); H200, 8 threads, "
+        "float32 (AlexNet)."
+    ]
 
 
 def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
@@ -163,7 +183,7 @@ def test_losses_stand_beside_the_baselines_and_anodes_at_equal_steps() -> None:
 
 def test_a_step_is_timed_by_its_kind_whatever_the_recipe() -> None:
     runs = Collection((result(), result(recipe="paper")))
-    table = cost_table(runs, {"resnet4": {"baseline": [0.1]}})
+    table = cost_table(runs, timed({"baseline": [0.1]}))
     assert [list(row[1:4]) for row in table.rows] == [
         ["baseline", "0.100", "1.00"],
         ["baseline paper", "0.100", "1.00"],

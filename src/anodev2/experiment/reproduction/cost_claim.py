@@ -23,7 +23,8 @@ def cost(e: Evidence, method: str, times: int) -> Claim:
             count = runs[0].field_evaluations["forward"] / base[0].field_evaluations["forward"]
             blocks = {"resnet10": " (with the residual block that stays one)"}.get(model, "")
             expected = (2 * times + 1) / 3 if model == "resnet10" else times
-            in_time, step = _no_slower(e.seconds.get(model, {}), method, expected)
+            times_of = e.seconds.get(model, {})
+            in_time, step = _no_slower(times_of, method, expected)
             told = f"{NAMES[model]} {count:.3g} times the evaluations{blocks}{step}"
             checks.append((in_time if count == expected else False, told))
     return judged(

@@ -1,6 +1,6 @@
 """The report of a folder of runs: the paper's tables beside ours, its claims, and the pictures."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import mean, median
 
@@ -22,7 +22,7 @@ from anodev2.experiment.reproduction.document import Document, Picture, Section,
 from anodev2.experiment.reproduction.evidence import Evidence
 from anodev2.experiment.reproduction.plan import duration
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
-from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.experiment.reproduction.timing import Seconds, timed_on
 from anodev2.models import find_method
 
 
@@ -42,7 +42,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items()),
         Section(TABLES["parameters"].title, [parameter_table()]),
         *([Section("Losses", [LOSSES, loss_table(runs)])] if runs.results else []),
-        *([Section("Cost", [COST, cost_table(runs, seconds)])] if runs.results else []),
+        *([Section("Cost", _cost(runs, seconds))] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),
         *([Section("Runs", _runs(runs))] if runs.results else []),
@@ -192,6 +192,10 @@ def loss_table(runs: Collection) -> Table:
     return Table(columns, lines)
 
 
+def _cost(runs: Collection, seconds: Seconds) -> list[str | Table]:
+    return [COST, *timed_on(seconds), cost_table(runs, seconds)]
+
+
 def cost_table(runs: Collection, seconds: Seconds) -> Table:
     """What a method takes in time and numbers, and how far it moves its weights."""
     columns = ["network", "method", "s / step", "times baseline", "f evaluations", "parameters"]
@@ -199,7 +203,7 @@ def cost_table(runs: Collection, seconds: Seconds) -> Table:
     lines = []
     for (model, label), results in runs.by_key.items():
         kind = RunConfig(**results[0].config).kind
-        times = seconds.get(model, {})
+        times: Mapping[str, Sequence[float]] = seconds.get(model, {})
         count = results[0].field_evaluations
         step = median(times[kind]) if kind in times else None
         base = median(times["baseline"]) if "baseline" in times else None

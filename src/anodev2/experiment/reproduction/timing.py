@@ -6,8 +6,8 @@ slows each of them.
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -16,10 +16,12 @@ import torch
 from filelock import FileLock
 from torch.nn.functional import cross_entropy
 
+from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.environment import processor_name
+from anodev2.experiment.paper import NAMES
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.spelling import DEFAULT
 from anodev2.experiment.threads import torch_threads
@@ -33,9 +35,44 @@ ROUNDS, LEAST, BUDGET = 25, 6, 60.0
 """Turns that each network gets, fewer, but enough for an interval, after that many seconds."""
 SHARED = ("data", "epochs", "order", "precision", "recipe")
 """What the runs of a table have in common."""
+CONDITIONS = {"processor": str, "threads": int, "precision": str}
+"""What `Times` say of themselves, as in a record of the file."""
 Rounds = dict[str, list[float]]
 """Seconds of a training step in each round, by kind; all kinds take their turn in a round."""
-Seconds = dict[str, Rounds]
+
+
+@dataclass(frozen=True)
+class Times(Mapping[str, list[float]]):
+    """The rounds of a network, by kind, and what they were timed on.
+
+    Args:
+        rounds: of training steps.
+        processor: its name, or that of the accelerator.
+        threads: of the processor.
+        precision: as in `RunConfig`.
+    """
+
+    rounds: Rounds
+    processor: str
+    threads: int
+    precision: str
+
+    def __getitem__(self, kind: str) -> list[float]:
+        return self.rounds[kind]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    @property
+    def conditions(self) -> str:
+        """As in "AMD EPYC, 1 thread, bfloat16"."""
+        return f"{self.processor}, {counted(self.threads, 'thread')}, {self.precision}"
+
+
+Seconds = dict[str, Times]
 """By network."""
 
 
@@ -71,7 +108,7 @@ def timed_steps(
     return found
 
 
-def _seconds(wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int) -> Rounds:
+def _seconds(wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int) -> Times:
     """Of one network; they become the last record of the file, which a report takes."""
     first = next(iter(wanted.values()))
     conditions, records = _conditions(first, threads), _records(path)
@@ -85,7 +122,7 @@ def _seconds(wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threa
     if latest != records:
         with whole_file(path) as file:
             file.write_text(json.dumps({"records": latest}, indent=2) + "\n")
-    return held
+    return _times(latest[-1])
 
 
 def read_seconds(path: Path) -> Seconds:
@@ -97,10 +134,24 @@ def read_seconds(path: Path) -> Seconds:
         ValueError: the file cannot be read at all.
     """
     try:
-        return {record["model"]: record["seconds"] for record in _records(path)}
+        return {record["model"]: _times(record) for record in _records(path)}
     except Damaged as damaged:
         print(f"anodev2: {damaged}; left out", file=sys.stderr)
         return {}
+
+
+def timed_on(seconds: Seconds) -> list[str]:
+    """A sentence on what steps were timed on, by network where that differs; none of no times."""
+    networks: dict[str, list[str]] = {}
+    for model, times in seconds.items():
+        networks.setdefault(times.conditions, []).append(NAMES.get(model, model))
+    listed = [f"{what} ({', '.join(names)})" for what, names in networks.items()]
+    told = "; ".join(listed if len(listed) > 1 else networks)
+    return [f"Steps were timed on {told}."] if told else []
+
+
+def _times(record: Mapping[str, Any]) -> Times:
+    return Times(record["seconds"], **{name: record[name] for name in CONDITIONS})
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
@@ -116,7 +167,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
     rounds = [sum(times) for times in zip(*record["seconds"].values(), strict=True)]
-    if not (rounds and isinstance(record["model"], str)):
+    kinds = {"model": str, **CONDITIONS}
+    if not (rounds and all(isinstance(record[name], kind) for name, kind in kinds.items())):
         raise ValueError(record)
     return dict(record)
 
