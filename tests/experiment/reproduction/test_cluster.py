@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -17,7 +18,9 @@ from anodev2.experiment.folder import claimed
 from anodev2.experiment.reproduction import cluster
 from anodev2.experiment.reproduction.cluster import Cluster
 from anodev2.experiment.reproduction.engine import Outcome
+from anodev2.experiment.reproduction.engines import find_engine
 from anodev2.experiment.reproduction.local import Local
+from anodev2.experiment.reproduction.work import reproduce
 from anodev2.usage import UsageError
 from digits import (
     digits_run,
@@ -28,6 +31,7 @@ from digits import (
     wait_until,
     what_came_out,
 )
+from stub import work
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
@@ -49,21 +53,37 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         found.shutdown()
 
 
-@pytest.mark.slow
-def test_runs_whose_node_dies_go_on_elsewhere_to_the_local_engines_result(
-    nodes: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    configs = table(epochs=4)
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the local engine has carried out the runs that a node dies under."""
+    out = tmp_path_factory.mktemp("local")
+    outcomes = list(Local(1, 1).run(table(epochs=4), out))
+    assert all(outcome.state == "done" for outcome in outcomes)
+    return out
+
+
+@contextmanager
+def dying_node(nodes: Any, out: Path) -> Iterator[dict[str, list[str]]]:
+    """A second node that dies when both runs have an epoch; the epochs that each then has."""
     second = nodes.add_node(**NODE)
-    before: dict[str, list[str]] = {}
+    configs, before = table(epochs=4), dict[str, list[str]]()
 
     def stop_node() -> None:
-        wait_until(lambda: all(epochs_done(tmp_path / "ray", config) for config in configs))
+        wait_until(lambda: all(epochs_done(out, config) for config in configs))
         nodes.remove_node(second, allow_graceful=False)
-        before.update({c.name: epochs_done(tmp_path / "ray", c) for c in configs})
+        before.update({c.name: epochs_done(out, c) for c in configs})
 
     with meanwhile(stop_node):
-        outcomes = list(Cluster(nodes.address, 1).run(configs, tmp_path / "ray"))
+        yield before
+
+
+@pytest.mark.slow
+def test_runs_whose_node_dies_go_on_elsewhere_to_the_local_engines_result(
+    nodes: Any, local: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    configs = table(epochs=4)
+    with dying_node(nodes, tmp_path) as before:
+        outcomes = list(Cluster(nodes.address, 1).run(configs, tmp_path))
     printed, said = capfd.readouterr()
     told = said.splitlines()
     assert printed == ""
@@ -71,15 +91,31 @@ def test_runs_whose_node_dies_go_on_elsewhere_to_the_local_engines_result(
     moved = [line for line in told if line.endswith("it goes on from its last checkpoint")]
     assert len(moved) == 1
     assert [line for line in told if " epoch " not in line] == moved
-    local = list(Local(1, 1).run(configs, tmp_path / "local"))
-    assert all(outcome.state == "done" for outcome in local)
     for config in configs:
         first = before[config.name][0]  # with the seconds it took: it was done once
-        assert epochs_done(tmp_path / "ray", config)[0] == first
+        assert epochs_done(tmp_path, config)[0] == first
         assert sum(f"{config.name} epoch 1/4" in line for line in told) == 1
-        assert what_came_out(tmp_path / "ray", config) == what_came_out(tmp_path / "local", config)
-        assert same_weights(config, tmp_path / "ray", tmp_path / "local")
-    assert [path.name for path in (tmp_path / "ray").iterdir()] == ["runs"]
+        assert what_came_out(tmp_path, config) == what_came_out(local, config)
+        assert same_weights(config, tmp_path, local)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_pictures", "quick_times")
+def test_a_table_made_on_a_cluster_whose_node_dies_has_its_report_and_the_local_engines_results(
+    nodes: Any, local: Path, tmp_path: Path
+) -> None:
+    made = replace(work(tmp_path, table="accuracy-2"), methods=["baseline", "anodev2-2"], epochs=4)
+    engine = find_engine("ray", processes=1, threads=1, address=nodes.address, gpus=0.0)
+    with dying_node(nodes, tmp_path):
+        assert reproduce(made, engine) == 0
+    assert made.configs() == table(epochs=4)
+    for config in made.configs():
+        assert what_came_out(tmp_path, config) == what_came_out(local, config)
+        assert same_weights(config, tmp_path, local)
+    report = (tmp_path / "report.md").read_text()
+    assert "2 runs on digits" in report
+    assert (tmp_path / "report.html").exists()
 
 
 @pytest.mark.slow
