@@ -8,6 +8,7 @@ from typing import Any
 
 from anodev2.experiment.comparison import write_report
 from anodev2.experiment.config import RunConfig, run_config
+from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.data.loading import load_data
 from anodev2.experiment.failure import RunFailure, written_or_failed
 from anodev2.experiment.folder import mismatch, read_config, run_state, write_config
@@ -69,6 +70,17 @@ def compare_methods(
     for config in configs:
         check_fit(images, config)
     _check_shared(out, configs[0])
+    results, failures = _train(configs, out, images)
+    with written_or_failed(out):
+        report = write_report(out, results, failures)
+    print(f"{report.read_text()}\nreport: {report}")
+    return 1 if failures else 0
+
+
+def _train(
+    configs: Sequence[RunConfig], out: Path, images: ImageData
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of the runs that end, and why each other does not, by name."""
     results: list[Result] = []
     failures: dict[str, str] = {}
     for config in configs:
@@ -77,10 +89,7 @@ def compare_methods(
         except RunFailure as failure:
             print(f"anodev2: {config.name}: {failure}", file=sys.stderr)
             failures[config.name] = str(failure)
-    with written_or_failed(out):
-        report = write_report(out, results, failures)
-    print(f"{report.read_text()}\nreport: {report}")
-    return 1 if failures else 0
+    return results, failures
 
 
 def _check_shared(out: Path, config: RunConfig) -> None:

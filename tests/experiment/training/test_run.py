@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 
-from anodev2.experiment.config import fast_precision, run_config
+from anodev2.experiment.config import run_config
 from anodev2.experiment.failure import RunFailure
 from anodev2.experiment.folder import run_state, write_config
 from anodev2.experiment.recipe import recipe_for
@@ -238,28 +238,6 @@ def test_images_of_another_size_are_refused_and_leave_no_folder(tmp_path: Path) 
     with pytest.raises(UsageError, match="are 28x28: resnet4 takes 32x32"):
         train_run(tiny_config(), tmp_path, resume=False, data=tiny_data(size=28))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_epochs_default_to_the_papers_number_and_fewer_on_digits() -> None:
-    settings = {"method": "anode", "order": "pre", "seed": 0, "precision": "auto", "epochs": None}
-    assert run_config(model="alexnet", data="cifar10", **settings).epochs == 120
-    assert run_config(model="resnet10", data="cifar10", **settings).epochs == 350
-    assert run_config(model="resnet4", data="digits", **settings).epochs == 15
-
-
-def test_a_negative_seed_is_refused() -> None:
-    with pytest.raises(UsageError, match="seed must be at least 0 and below"):
-        tiny_config(seed=-1)
-
-
-def test_auto_precision_is_bfloat16_only_where_hardware_has_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
-    assert fast_precision() == tiny_config(precision="auto").precision == "bfloat16"
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    assert fast_precision() == tiny_config(precision="auto").precision == "float32"
 
 
 def test_bfloat16_keeps_the_weights_in_float32(tmp_path: Path) -> None:
