@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchdiffeq import odeint_adjoint
 
 from anodev2 import CoupledODE
-from anodev2.gradient import ContinuousAdjoint
+from anodev2.gradient import ContinuousAdjoint, Evaluations
 from anodev2.gradient.adjoint import _Rate, solver_names
 from anodev2.solver import RK4, Euler, Midpoint, Solver, Tableau
 
@@ -45,6 +45,16 @@ def test_every_solver_of_torchdiffeq_is_torchdiffeq_to_the_bit(method):
     assert torch.equal(block(images()), end)
     for name, gradient in zip(("z0", *(f"field.{n}" for n in names)), expected, strict=True):
         assert torch.equal(found[name], gradient), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [49, 61, 98, 103, 109, 187])
+def test_steps_whose_number_times_their_length_is_rounded_are_no_more_than_their_number(
+    steps, dtype
+):
+    block = neural_ode(nn.Conv2d(1, 1, 1), steps).to(dtype)
+    block(torch.randn(1, 1, 2, 2, dtype=dtype)).sum().backward()
+    assert block.evaluations == Evaluations(steps, steps)
 
 
 def errors(method: str, steps: int = 5, tolerance: float = 1e-3) -> tuple[float, float, int]:

@@ -83,7 +83,7 @@ class ContinuousAdjoint(GradientStrategy):
             method=method,
             rtol=self.rtol,
             atol=self.atol,
-            options={"step_size": 1 / program.steps} if rate.fixed else None,
+            options={"grid_constructor": rate.grid} if rate.fixed else None,
             adjoint_params=rate.parameters(),
         )
         ends = end if len(start) > 1 else (end,)
@@ -143,6 +143,17 @@ class _Rate:
         tensors = [*self.program.tensors.values()]
         tensors += self.motion.tensors.values() if self.motion else ()
         return tuple({id(t): t for t in tensors}.values())
+
+    def grid(self, rate: object, y: Tensor, t: Tensor) -> Tensor:
+        """The z-grid from t[0] to t[-1], as torchdiffeq calls it.
+
+        Its own, by a `step_size`, has a step too many where 1 / step_size is rounded up.
+        """
+        n = self.program.steps
+        h = (t[-1] - t[0]) * (1 / n)
+        times = torch.arange(n + 1, dtype=t.dtype, device=t.device) * h + t[0]
+        times[-1] = t[-1]
+        return times
 
     def __call__(self, t: Tensor, y: Any) -> Any:
         going_back = torch.is_grad_enabled()
