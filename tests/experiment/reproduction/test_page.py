@@ -19,6 +19,7 @@ from report_example import CLAIMS, COLUMNS, NASTY, REPORT, accuracy, draw
 DESKTOP, PHONE = (1200, 900), (360, 800)
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
 QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+COMMITTED = Path(__file__).parents[3] / "results/reproduction/report.html"
 VALUES = ["88.59 / 88.96", "1,756.68 K", "+0.73", "", "−0.2 ± 0.5", "12 %", "not measured", "−31"]
 NAMES = ["anode-10", "anode-2", "b", "a", "e", "d", "c", "neural"]
 MIXED = Document(
@@ -42,6 +43,12 @@ def browser() -> Iterator[Browser]:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     return written(REPORT, folder, draw(folder))
+
+
+@pytest.fixture(params=["example", "committed"])
+def either(request: pytest.FixtureRequest, report: Path) -> Path:
+    """The example, and the report of the runs in `results/`."""
+    return report if request.param == "example" else COMMITTED
 
 
 def written(document: Document, folder: Path, pictures: dict[str, str] | None = None) -> Path:
@@ -73,10 +80,12 @@ def column(table: Locator, position: int) -> list[str]:
     return table.locator(f"tbody tr > :nth-child({position})").all_text_contents()
 
 
-def test_the_page_loads_without_complaint_and_asks_for_nothing_but_itself(browser, report):
-    with opened(browser, report) as (page, noise):
+def test_the_page_loads_without_complaint_and_asks_for_nothing_but_itself(browser, either):
+    pictures = either.read_text(encoding="utf-8").count("<figure")
+    with opened(browser, either) as (page, noise):
         widths = page.eval_on_selector_all("img", "all => all.map(i => i.naturalWidth)")
-        assert len(widths) == 2 and min(widths) > 0
+        assert len(widths) == pictures > 1
+        assert min(widths) > 0
         assert noise == []
 
 
@@ -89,8 +98,8 @@ def test_what_the_page_would_ask_of_another_place_is_refused(browser, report, tm
     assert len(refused) == 2
 
 
-def test_a_phone_shows_the_page_at_its_width_in_letters_of_16_pixels(browser, report):
-    with opened(browser, report, PHONE) as (page, _):
+def test_a_phone_shows_the_page_at_its_width_in_letters_of_16_pixels(browser, either):
+    with opened(browser, either, PHONE) as (page, _):
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE[0]
         smallest = page.evaluate(
             "Math.min(...[...document.body.querySelectorAll('*')]"
@@ -177,6 +186,25 @@ def test_one_table_sorts_without_the_others(browser, report):
         alexnet.get_by_role("button", name="average", exact=True).click()
         assert column(alexnet, 1)[-1] == "neural-ode"  # not measured there
         assert column(resnet4, 1) == [row[0] for row in accuracy("resnet4").rows]
+
+
+def test_the_last_numbers_of_every_table_sort_both_ways_and_no_other_table_with_them(
+    browser, either
+):
+    with opened(browser, either) as (page, _):
+        tables = page.locator("table:has(th.number)").all()
+        assert len(tables) > 2
+        for table in tables:
+            others = page.locator("table").all_text_contents()
+            heading = table.locator("thead th.number").last
+            place = heading.evaluate("h => h.cellIndex + 1")
+            cells = table.locator(f"tbody tr > :nth-child({place})[data-number]")
+            for turned in (False, True):
+                heading.get_by_role("button").click()
+                found = cells.evaluate_all("all => all.map(c => Number(c.dataset.number))")
+                assert found == sorted(found, reverse=turned)
+            now = page.locator("table").all_text_contents()
+            assert sum(a != b for a, b in zip(others, now, strict=True)) <= 1
 
 
 @pytest.mark.parametrize("script", [True, False])
