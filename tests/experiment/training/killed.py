@@ -63,14 +63,14 @@ class Kill:
 
 
 def chosen_kills() -> list[Kill]:
-    """Twenty: each place in the writing of each file once, and five at random times.
+    """Each place in the writing of each file once, and twenty at random times.
 
     Those of the first and the last file that a run writes come first and last.
     """
     chance = random.Random(2)
     first, *others, last = ([Kill(file, place) for place in PLACES] for file in WRITTEN)
     between = [replace(kill, time=chance.choice((1, 2))) for kills in others for kill in kills]
-    between += [Kill(after=chance.random()) for _ in range(5)]
+    between += [Kill(after=chance.random()) for _ in range(20)]
     chance.shuffle(between)
     return [*first, *between, *last]
 
@@ -130,7 +130,8 @@ def main(folder: Path) -> dict[str, Any]:
     left = 0
     runs = 1
     kills = chosen_kills()
-    while kills and runs <= 20:
+    most = len(kills)
+    while kills and runs <= most:
         out = folder / f"run{runs}"
         if train(out, kills[0], seconds=seconds):
             kill = kills.pop(0)
