@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.collections import FillBetweenPolyCollection
-from written_runs import written_run
 
 from anodev2.experiment.figures.curves import (
     OWN_COLOUR,
@@ -17,6 +16,7 @@ from anodev2.experiment.figures.curves import (
 from anodev2.experiment.result import SHOWN
 from anodev2.experiment.trained import configuration, run_folders
 from anodev2.usage import UsageError
+from written_runs import written_run
 
 
 def comparison(out: Path) -> Path:

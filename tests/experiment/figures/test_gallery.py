@@ -5,11 +5,11 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from written_runs import moved_network, with_checkpoint, written_run
 
 from anodev2.experiment.figures import adjoint
 from anodev2.experiment.figures.gallery import GALLERY, draw
 from anodev2.usage import UsageError
+from written_runs import moved_network, with_checkpoint, written_run
 
 
 @pytest.fixture

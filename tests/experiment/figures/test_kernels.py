@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
-from written_runs import moved_network, with_checkpoint, written_run
 
 from anodev2.block import CoupledODE
 from anodev2.coupling import Coupling, configuration_1
@@ -21,6 +20,7 @@ from anodev2.experiment.figures.kernels import (
     kernels_of_runs,
 )
 from anodev2.usage import UsageError
+from written_runs import moved_network, with_checkpoint, written_run
 
 FIFTHS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
