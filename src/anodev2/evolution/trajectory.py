@@ -124,7 +124,7 @@ def _kind(evolution: Evolution) -> tuple[Hashable, ...]:
     if not any(True for _ in evolution.parameters()):
         return ()
     return tuple(
-        (path, type(module), key, _setting(value))
+        (path, id(type(module)), key, _setting(value))
         for path, module in evolution.named_modules()
         for key, value in vars(module).items()
         if key not in PLAIN
@@ -133,7 +133,7 @@ def _kind(evolution: Evolution) -> tuple[Hashable, ...]:
 
 def _setting(value: object) -> Hashable:
     """Equal for settings that are surely equal: plain ones by value, others the same object."""
-    kind = type(value)
+    kind = id(type(value))  # a number, as not every type can be pickled with a block
     if isinstance(value, tuple | list):
         return (kind, *map(_setting, value))
     if is_dataclass(value) and not isinstance(value, type):
