@@ -55,7 +55,7 @@ def start(
 
 def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Its status, standard output and standard error, when nobody holds these open any more."""
-    output, error = process.communicate(timeout=100)
+    output, error = process.communicate(timeout=300)
     return process.returncode, output, error
 
 
@@ -76,7 +76,7 @@ def checkpoint_of(out: Path) -> Path:
 
 def stop_after_an_epoch(process: subprocess.Popen[str], out: Path, how: signal.Signals) -> None:
     """Signal a run once it has written a checkpoint; Ctrl-C goes to all its processes."""
-    last, deadline = checkpoint_of(out), time.monotonic() + 100
+    last, deadline = checkpoint_of(out), time.monotonic() + 300
     before = last.stat().st_mtime_ns if last.exists() else 0
     while not last.exists() or last.stat().st_mtime_ns == before:
         assert process.poll() is None
