@@ -168,7 +168,7 @@ def operators(
     Args:
         field: the module.
         evolution: makes one from a weight's shape.
-        evolve: the parameters; None takes the convolution and linear weights that the
+        evolve: the parameters; None takes the convolution, linear and attention weights that the
             evolution accepts.
 
     Raises:
