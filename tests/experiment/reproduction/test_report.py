@@ -14,8 +14,8 @@ from anodev2.experiment.reproduction.report import (
     loss_table,
     parameter_table,
     report_of,
-    run_table,
 )
+from anodev2.experiment.reproduction.run_section import run_table
 from anodev2.experiment.reproduction.table import TABLES
 from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.usage import UsageError

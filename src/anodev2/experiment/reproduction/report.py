@@ -12,7 +12,6 @@ from anodev2.experiment.cells import (
     per_cent,
 )
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.environment import DIRTY
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.recipe import PAPER_RECIPES
 from anodev2.experiment.reproduction.claim import CLAIMS, parameters
@@ -20,7 +19,7 @@ from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.difference import Difference, difference, difference_to
 from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
 from anodev2.experiment.reproduction.evidence import Evidence
-from anodev2.experiment.reproduction.plan import duration
+from anodev2.experiment.reproduction.run_section import run_section
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
 from anodev2.experiment.reproduction.timing import Seconds, timed_on
 from anodev2.models import find_method
@@ -45,7 +44,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         *([Section("Cost", _cost(runs, seconds))] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),
-        *([Section("Runs", _runs(runs))] if runs.results else []),
+        *([Section("Runs", run_section(runs))] if runs.results else []),
     ]
     return Document("The paper's tables, reproduced", _summary(runs), sections)
 
@@ -227,54 +226,6 @@ def _others(runs: Collection) -> Table:
     """Runs that are in none of the tables."""
     known = {row.label for table in TABLES.values() for row in table.rows}
     return Table(OURS, [_ours(*key, runs) for key in runs.by_key if key[1] not in known])
-
-
-def run_table(runs: Collection) -> Table:
-    """Every run, with where and how long it ran."""
-    columns = ["run", "seed", "epochs", "test accuracy", "train loss", "time", "precision"]
-    columns += ["threads", "processor", "git revision"]
-    lines = []
-    for result in (result for results in runs.by_key.values() for result in results):
-        config = RunConfig(**result.config)
-        lines.append(
-            [
-                f"{config.model} {config.label}",
-                str(config.seed),
-                str(config.epochs),
-                f"{100 * result.accuracy:.2f}",
-                f"{result.curve('train_loss')[-1]:.4f}",
-                duration(sum(result.curve("seconds"))),
-                result.precision,
-                ", ".join(result.trained_with("threads")),
-                ", ".join(result.trained_with("processor")),
-                ", ".join(map(_short, result.trained_with("git_revision"))),
-            ]
-        )
-    return Table(columns, lines)
-
-
-def _short(revision: str) -> str:
-    """As in 92b399dfda, or 92b399dfda-dirty where files differed from it."""
-    commit, dirty, _ = revision.partition(DIRTY)
-    return commit[:10] + dirty
-
-
-def _runs(runs: Collection) -> list[str | Table]:
-    """Every run, and what is in no table since it is not finished."""
-    told = "; ".join(f"{name} ({state})" for name, state in runs.unfinished.items())
-    missing = [f"Not finished, and in no table: {told}."] if told else []
-    return [*missing, _conditions(runs), run_table(runs)]
-
-
-def _conditions(runs: Collection) -> str:
-    """Versions of what the runs ran with, each with all values that it had."""
-    known = [
-        name
-        for name in runs.results[0].environment
-        if name not in ("git_revision", "threads", "processor")
-    ]
-    values = {n: sorted({v for r in runs.results for v in r.trained_with(n)}) for n in known}
-    return "Made with " + ", ".join(f"{n} {' and '.join(v)}" for n, v in values.items()) + "."
 
 
 def _summary(runs: Collection) -> str:
