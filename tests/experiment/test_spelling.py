@@ -224,6 +224,8 @@ MISTAKES = [
     ("--memory gausian", "unknown memory kernel 'gausian'", "'gaussian'?"),
     ("--regularization pth=1", "unknown option of regularization 'pth'", "'path'?"),
     ("--evolution linear:from=skew", "unknown option of linear 'from'", "'form'?"),
+    ("--evolution rda:compresion=4", "unknown option of rda 'compresion'", "'compression'?"),
+    ("--evolution frozen:compress=4", "unknown option of frozen 'compress'", "'compression'?"),
     ("--memory gaussian:widht=1", "unknown option of gaussian 'widht'", "'width'?"),
     ("--evolution linear:form=skw", "unknown form 'skw'", "'skew'?"),
     ("--evolution rda:coefficients=chanel", "unknown coefficients 'chanel'", "'channel'?"),

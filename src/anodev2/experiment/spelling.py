@@ -63,6 +63,8 @@ OBJECTS: dict[str, dict[str, Any]] = {
 """Values of options that are objects."""
 GIVEN = ("shape", "epochs", "drops")
 """Arguments that come from elsewhere and are no options."""
+WITH_ANY = ("compression",)
+"""Options that go with any evolution and are not its own."""
 
 
 def moving(evolution: str, memory: str, regularization: str) -> Moving:
@@ -105,7 +107,7 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
         return _own("evolution", name, Evolution, options)
     check_choice("evolution", name, EVOLUTIONS)
     known = EVOLUTIONS[name]
-    given = values(name, known, options)
+    given = values(name, known, options, besides=WITH_ANY)
     if known in BASES:
         return partial(BasisEvolution, basis=known(**given))
     q = partial(known, **given)
@@ -117,7 +119,7 @@ def _evolution(name: str, options: Mapping[str, str]) -> Callable[..., Evolution
 def _own(what: str, name: str, kind: type, options: Mapping[str, str]) -> Callable[..., Any]:
     """A class of the user's with its options; mistakes in building one are one line."""
     own = _imported(what, name, kind)
-    chosen = values(name, own, options)
+    chosen = values(name, own, options, besides=WITH_ANY if kind is Evolution else ())
 
     def build(*shape: Any) -> Any:
         try:
@@ -163,8 +165,20 @@ def _options(what: str, text: str, parts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> dict[str, Any]:
+def values(
+    name: str,
+    build: Callable[..., Any],
+    options: Mapping[str, str],
+    *,
+    besides: Sequence[str] = (),
+) -> dict[str, Any]:
     """Options with their values as the signature of `build` wants them.
+
+    Args:
+        name: what is built, as it was spelled.
+        build: what takes the options.
+        options: as they were spelled.
+        besides: options that go with it and are not its own, to be named with these.
 
     Raises:
         ValueError: an unknown option, or a value of another kind than its default.
@@ -174,28 +188,30 @@ def values(name: str, build: Callable[..., Any], options: Mapping[str, str]) -> 
         for key, parameter in signature(build).parameters.items()
         if key not in GIVEN and parameter.kind is not Parameter.VAR_KEYWORD
     }
-    return {key: _value(name, key, text, known) for key, text in options.items()}
+    for key, text in options.items():
+        if not (known or besides):
+            raise UsageError(f"{name} takes no options, got {key}={text}")
+        if key not in known:
+            check_choice(f"option of {name}", key, [*known, *besides])
+    return {key: _value(name, key, text, known[key]) for key, text in options.items()}
 
 
-def _value(name: str, key: str, text: str, known: Mapping[str, Parameter]) -> Any:
-    if not known:
-        raise UsageError(f"{name} takes no options, got {key}={text}")
-    check_choice(f"option of {name}", key, known)
-    if key in OBJECTS and not isinstance(known[key].default, str):
-        optional = "None" in str(known[key].annotation)
+def _value(name: str, key: str, text: str, known: Parameter) -> Any:
+    if key in OBJECTS and not isinstance(known.default, str):
+        optional = "None" in str(known.annotation)
         check_choice(key, text, [n for n, x in OBJECTS[key].items() if optional or x is not None])
         return OBJECTS[key][text]
-    default = known[key].default
-    if text == "none" and "None" in str(known[key].annotation):
+    default = known.default
+    if text == "none" and "None" in str(known.annotation):
         return None
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         value = text
-    if isinstance(value, str) and "float" in str(known[key].annotation):
+    if isinstance(value, str) and "float" in str(known.annotation):
         value = _number(text)  # YAML takes 1e-3 for a word
         default = 1.0 if default is None else default
-    if "Sequence" in str(known[key].annotation):
+    if "Sequence" in str(known.annotation):
         value = [value] if isinstance(value, int) else value
         if not (isinstance(value, list) and all(isinstance(x, int) for x in value)):
             raise UsageError(f"{name}: {key}={text}, expected a whole number or [0,1]")

@@ -145,7 +145,7 @@ def test_time_left_counts_what_runs_side_by_side_have_done(
 def test_two_commands_on_one_folder_do_no_run_twice(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "anodev2.cli", "reproduce", "accuracy-2", "--models", "resnet4",
-        "--methods", "baseline,anodev2-2", "--seeds", "0,1", "--data", "digits", "--epochs", "2",
+        "--methods", "baseline,anodev2-2", "--seeds", "0", "--data", "digits", "--epochs", "2",
         "--out", str(tmp_path), "--threads", "1",
     ]  # fmt: skip
     table = replace(work(tmp_path, table="accuracy-2"), methods=None, precision="auto")
@@ -158,8 +158,8 @@ def test_two_commands_on_one_folder_do_no_run_twice(tmp_path: Path) -> None:
     assert [process.returncode for process in both] == [0, 0], told
     epochs = [line for _, error in told for line in error.splitlines() if " epoch " in line]
     trained = [line.partition(":")[0] for line in epochs]
-    assert len(trained) == len({*trained}) == 2 * 4
-    assert len(list(tmp_path.glob("runs/*/result.json"))) == 4
+    assert len(trained) == len({*trained}) == 2 * 2
+    assert len(list(tmp_path.glob("runs/*/result.json"))) == 2
 
 
 @pytest.mark.slow
