@@ -8,6 +8,8 @@ from torch import nn
 
 from anodev2.experiment.config import run_config
 from anodev2.experiment.folder import write_config
+from anodev2.experiment.result import Result
+from anodev2.experiment.trained import configuration
 from anodev2.experiment.training.history import write_rows
 from anodev2.models import build_model
 
@@ -34,6 +36,26 @@ def written_run(out: Path, accuracies: list[float], **changes: object) -> Path:
             for e, a in enumerate(accuracies, 1)
         ],
     )
+    return folder
+
+
+def with_result(folder: Path, **changes: object) -> Path:
+    """The run, finished, with a result whose configuration differs by what is given."""
+    config = configuration(folder)
+    Result(
+        config=asdict(config) | changes,
+        recipe=asdict(config.trained_by),
+        data={},
+        parameters=1,
+        field_evaluations={},
+        seconds_per_step=None,
+        precision=config.precision,
+        epochs=[
+            {"epoch": e, "train_loss": 1.0, "test_loss": 1.0, "test_accuracy": 0.5}
+            for e in range(1, config.epochs + 1)
+        ],
+        environment={},
+    ).write(folder / "result.json")
     return folder
 
 

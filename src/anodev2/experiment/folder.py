@@ -105,7 +105,7 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     for name in ("result.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
         _check_permission(folder / name)
     try:
-        result = _result(folder, config)
+        result = result_of(folder, config)
     except Damaged:
         return "unfinished"
     if result is None:
@@ -122,6 +122,23 @@ def epochs_done(folder: Path) -> int:
     return max(0, len(metrics.read_bytes().splitlines()) - 1) if metrics.exists() else 0
 
 
+def result_of(folder: Path, config: RunConfig) -> Result | None:
+    """The result in a run's folder, None where there is none.
+
+    Raises:
+        Damaged: it is another run's, or no result.
+        ValueError: it cannot be read at all.
+    """
+    path = folder / "result.json"
+    if not path.exists():
+        return None
+    result = Result.read(path)
+    other = mismatch(result.config, config)
+    if other:
+        raise Damaged(path, f"is the result of another run, {other}")
+    return result
+
+
 def set_aside_result(folder: Path, config: RunConfig) -> None:
     """Set aside a result that is another run's or damaged; the run must be claimed.
 
@@ -129,7 +146,7 @@ def set_aside_result(folder: Path, config: RunConfig) -> None:
         ValueError: it cannot be read at all.
     """
     try:
-        _result(folder, config)
+        result_of(folder, config)
     except Damaged as damaged:
         set_aside(damaged)
 
@@ -150,17 +167,6 @@ def mismatch(found: Mapping[str, Any], config: RunConfig) -> str | None:
         if given != value and not older:
             return f"with {key} {given!r}, not {value!r}"
     return None
-
-
-def _result(folder: Path, config: RunConfig) -> Result | None:
-    path = folder / "result.json"
-    if not path.exists():
-        return None
-    result = Result.read(path)
-    other = mismatch(result.config, config)
-    if other:
-        raise Damaged(path, f"is the result of another run, {other}")
-    return result
 
 
 def _is_no_part(path: Path) -> bool:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from anodev2.experiment.config import RunConfig
-from anodev2.experiment.folder import read_config
-from anodev2.experiment.result import Result
+from anodev2.experiment.folder import read_config, result_of
 from anodev2.experiment.training.checkpoints import load_weights, model_weights
 from anodev2.models import build_model
 from anodev2.usage import UsageError
@@ -65,19 +64,18 @@ def epochs(folder: Path, names: Sequence[str]) -> dict[str, list[float]]:
         names: which, as in `History`'s rows.
 
     Raises:
+        Damaged: its result is that of another run, or none.
         ValueError: no epoch was finished, or the figures cannot be read.
     """
-    result, path = folder / "result.json", folder / "metrics.csv"
+    result, path = result_of(folder, configuration(folder)), folder / "metrics.csv"
     rows: Sequence[Mapping[str, Any]] = []
     try:
-        if result.exists():
-            rows = Result.read(result).epochs
+        if result is not None:
+            rows = result.epochs
         elif path.exists():
             with path.open(newline="") as stream:
                 rows = list(csv.DictReader(stream))
         found = {name: [float(row[name]) for row in rows] for name in names}
-    except UsageError:
-        raise
     except (OSError, KeyError, TypeError, ValueError, csv.Error) as error:
         raise UsageError(
             f"the epochs of the run in '{folder}' cannot be read ({type(error).__name__}: "

@@ -16,7 +16,7 @@ from anodev2.experiment.figures.curves import (
 from anodev2.experiment.result import SHOWN
 from anodev2.experiment.trained import configuration, run_folders
 from anodev2.usage import UsageError
-from written_runs import written_run
+from written_runs import with_result, written_run
 
 
 def comparison(out: Path) -> Path:
@@ -138,6 +138,14 @@ def test_figures_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, tex
         curves_of_runs([folder])
     assert str(folder) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_result_of_another_run_is_no_curve_of_this_one(tmp_path: Path) -> None:
+    folder = with_result(written_run(tmp_path, [0.1]))
+    assert [len(run) for run in curves_of_runs([folder])["train_loss"]["anodev2-2"]] == [3]
+    with_result(folder, seed=7)
+    with pytest.raises(UsageError, match=r"result.json' is the result of another run, with seed 7"):
+        curves_of_runs([folder])
 
 
 def test_a_folder_without_runs_is_refused(tmp_path: Path) -> None:
