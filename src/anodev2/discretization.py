@@ -132,11 +132,11 @@ class Steps:
         self._check(i, z)
         return z
 
-    def rate(self, i: int, z: Activations, state: State) -> Activations:
-        """dz/dt = f(z, theta) in the first stage of step i."""
+    def rate(self, i: int, s: int, z: Activations, state: State) -> Activations:
+        """dz/dt = f(z, theta) in stage s of step i."""
         self._check(i, z)
         with self.precision.restore(), modes(self.training):
-            value = self._stage(i, 0, z, state)
+            value = self._stage(i, s, z, state)
         return tuple(a - b for a, b in zip(value, z, strict=True)) if self.residual else value
 
     def _check(self, i: int, z: Activations) -> None:

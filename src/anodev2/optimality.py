@@ -159,7 +159,7 @@ class _System:
         state = self.program.tensors | {keys[n]: value for n, value in theta.items()}
         self.kept[i].restore_generators()
         with torch.enable_grad():
-            f = self.program.rate(i, z, state | self.kept[i].buffers())
+            f = self.program.rate(i, 0, z, state | self.kept[i].buffers())
         dz, dtheta, drest = _products(f, alpha, z, theta.values(), rest.values())
         for name, value in zip(theta, dtheta, strict=True):
             reads = gamma[name]

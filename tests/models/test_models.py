@@ -139,19 +139,26 @@ def test_a_method_has_the_steps_of_the_paper(method, z_steps, w_steps):
 
 
 @pytest.mark.parametrize(
-    ("method", "steps", "gradient"),
+    ("method", "steps", "solver", "gradient"),
     [
-        ("neural-ode", 2, ContinuousAdjoint("euler")),
-        ("neural-ode-5", 5, ContinuousAdjoint("euler")),
-        ("neural-ode-dopri5", 2, ContinuousAdjoint("dopri5")),
-        ("neural-ode-3-rk4", 3, ContinuousAdjoint("rk4")),
-        ("neural-ode-dopri5-1e-4", 2, ContinuousAdjoint("dopri5", rtol=1e-4, atol=1e-4)),
-        ("neural-ode-2-bosh3-1e-4-1e-5", 2, ContinuousAdjoint("bosh3", rtol=1e-4, atol=1e-5)),
+        ("neural-ode", 2, Euler(), ContinuousAdjoint()),
+        ("neural-ode-5", 5, Euler(), ContinuousAdjoint()),
+        ("neural-ode-3-rk4", 3, RK4(), ContinuousAdjoint()),
+        ("neural-ode-dopri5", 2, Euler(), ContinuousAdjoint("dopri5")),
+        ("neural-ode-dopri5-1e-4", 2, Euler(), ContinuousAdjoint("dopri5", rtol=1e-4, atol=1e-4)),
+        (
+            "neural-ode-2-bosh3-1e-4-1e-5",
+            2,
+            Euler(),
+            ContinuousAdjoint("bosh3", rtol=1e-4, atol=1e-5),
+        ),
     ],
 )
-def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(method, steps, gradient):
+def test_a_neural_ode_has_the_steps_solver_and_tolerances_of_its_name(
+    method, steps, solver, gradient
+):
     (block,) = blocks(build_model("resnet4", method=method), CoupledODE)
-    assert (block.coupling.z_steps, block.gradient) == (steps, gradient)
+    assert (block.coupling.z_steps, block.solver, block.gradient) == (steps, solver, gradient)
 
 
 @pytest.mark.parametrize(

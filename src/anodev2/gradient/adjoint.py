@@ -175,7 +175,7 @@ class _Rate:
         tensors = dict(self.program.tensors)
         if self.motion:
             tensors |= {self.motion.keys(self.step, name): value for name, value in w.items()}
-        rates = [r.to(self.wide) for r in self.program.rate(self.step, z, tensors)]
+        rates = [r.to(self.wide) for r in self.program.rate(self.step, 0, z, tensors)]
         if self.motion:
             rates += [r.to(self.wide) for r in self.motion.velocity(w, t.item()).values()]
         return rates[0] if isinstance(y, Tensor) else tuple(rates)

@@ -40,7 +40,8 @@ class Program:
         solver: the one-step method that `step` uses.
         step: one step; it reads its weights from `state` and what buffers it finds there,
             which it may write; buffers not in `state` are the block's own.
-        rate: dz/dt = f(z, theta) with the weights and norms of step i, from the same state.
+        rate: dz/dt = f(z, theta) with the weights and norms of stage s of step i, from the same
+            state: `rate(i, s, z, state)`.
         tensors: theta and all other parameters that the steps read.
         buffers: the buffers that steps start ... stop - 1 may write, as they are now.
         evaluations: counts those of the field; a strategy says when it is going backward.
@@ -50,7 +51,7 @@ class Program:
     steps: int
     solver: Solver
     step: Callable[[int, Activations, State], Activations]
-    rate: Callable[[int, Activations, State], Activations]
+    rate: Callable[[int, int, Activations, State], Activations]
     tensors: State
     buffers: Callable[[int, int], State]
     evaluations: Evaluations

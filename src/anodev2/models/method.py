@@ -96,6 +96,8 @@ def _neural_ode(
     steps: int = 2, solver: str = "euler", rtol: float = 1e-3, atol: float | None = None
 ) -> Method:
     tolerance = rtol if atol is None else atol
+    if solver in SOLVERS:
+        return _frozen(steps, ContinuousAdjoint(rtol=rtol, atol=tolerance), SOLVERS[solver])
     return _frozen(steps, ContinuousAdjoint(solver, rtol=rtol, atol=tolerance))
 
 

@@ -1,14 +1,17 @@
 """The distance of z(0), solved backward from z(1), to the true one."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from anodev2 import CoupledODE, configuration_1
-from anodev2.evolution import Frozen
+from anodev2.evolution import BasisEvolution, Fourier, Frozen
 from anodev2.experiment.training.reversal import LARGEST, reversal_error
+from anodev2.models import build_model
+from anodev2.solver import RK4, Euler, Midpoint, Solver
 
 
 def field(a: float, *, bias: bool = False) -> nn.Conv2d:
@@ -19,8 +22,8 @@ def field(a: float, *, bias: bool = False) -> nn.Conv2d:
     return convolution
 
 
-def network(a: float, steps: int) -> nn.Module:
-    block = CoupledODE(field(a), evolution=Frozen, coupling=configuration_1(steps))
+def network(a: float, steps: int, solver: Solver = Euler()) -> nn.Module:
+    block = CoupledODE(field(a), evolution=Frozen, coupling=configuration_1(steps), solver=solver)
     return nn.Sequential(nn.Identity(), block)
 
 
@@ -28,11 +31,52 @@ def images() -> Tensor:
     return torch.randn(4, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
+def rgb() -> Tensor:
+    return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
 @pytest.mark.parametrize("steps", [1, 2, 5])
 @pytest.mark.parametrize("a", [-3.0, 0.5])
 def test_it_is_that_of_a_linear_field_worked_out_by_hand(a: float, steps: int) -> None:
     expected = abs((1 - (a / steps) ** 2) ** steps - 1)
     assert reversal_error(network(a, steps), images()) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("solver", [Euler(), Midpoint(), RK4()])
+def test_the_way_back_is_the_solvers_own(solver: Solver) -> None:
+    def growth(x: float) -> float:
+        """Of z in a step of h = x / a: the series of exp(x) up to the solver's order."""
+        order = {Euler: 1, Midpoint: 2, RK4: 4}[type(solver)]
+        return sum(x**k / math.factorial(k) for k in range(order + 1))
+
+    expected = abs((growth(0.75 / 3) * growth(-0.75 / 3)) ** 3 - 1)
+    found = reversal_error(network(0.75, 3, solver), images())
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize(("solver", "order"), [(Euler(), 1), (Midpoint(), 2), (RK4(), 4)])
+def test_where_weights_move_it_falls_with_the_solvers_order(solver: Solver, order: int) -> None:
+    def error(steps: int) -> float:
+        torch.manual_seed(0)
+        path = partial(BasisEvolution, basis=Fourier(1))
+        field = nn.Sequential(nn.Conv2d(3, 3, 1), nn.Tanh()).double()
+        block = CoupledODE(
+            field, evolution=path, coupling=configuration_1(steps), solver=solver
+        ).double()
+        with torch.no_grad():
+            for name, p in block.named_parameters():
+                if "evolution" in name:
+                    p.copy_(torch.randn(p.shape))
+        found = reversal_error(block, images())
+        assert found is not None
+        return found
+
+    assert math.log2(error(16) / error(32)) > order - 0.3
+
+
+def test_there_is_none_where_torchdiffeq_chooses_the_steps() -> None:
+    assert reversal_error(build_model("resnet4", method="neural-ode-dopri5"), rgb()) is None
+    assert reversal_error(build_model("resnet4", method="neural-ode-rk4"), rgb()) is not None
 
 
 def test_it_is_zero_for_a_field_that_does_not_see_z() -> None:

@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from anodev2.block import CoupledODE
+from anodev2.gradient import ContinuousAdjoint
+from anodev2.gradient.program import Program, State
 
 LARGEST = 1e9
 """Errors end here: a reverse solve may overflow."""
@@ -14,18 +16,22 @@ LARGEST = 1e9
 def reversal_error(model: nn.Module, images: Float[Tensor, "batch ..."]) -> float | None:
     """Distance of z(0), solved backward from z(1), to the true one, relative to it.
 
-    z_i = z_{i+1} - h f(z_{i+1}, theta_i): Euler in reversed time with each step's own theta and
-    norms, by the network's first ODE block in evaluation mode.
+    The solver of the network's first ODE block, in evaluation mode, goes back by -h with each
+    step's own norms, Euler as z_i = z_{i+1} - h f(z_{i+1}, theta_i). Each stage has the theta of
+    the stage of its step that is nearest in time, which keeps the solver's order.
 
     Args:
         model: the network.
         images: what it is evaluated on.
 
     Returns:
-        The relative distance, at most `LARGEST`; None for a network without ODE blocks.
+        The relative distance, at most `LARGEST`; None for a network without ODE blocks, or where
+        torchdiffeq chooses the steps.
     """
     block = next((m for m in model.modules() if isinstance(m, CoupledODE)), None)
     if block is None:
+        return None
+    if isinstance(block.gradient, ContinuousAdjoint) and block.gradient.method:
         return None
     ends: list[Tensor] = []
     hook = block.register_forward_hook(lambda _, given, z1: ends.extend([given[0], z1]))
@@ -36,8 +42,17 @@ def reversal_error(model: nn.Module, images: Float[Tensor, "batch ..."]) -> floa
     program = block.program(z0)
     state = program.tensors | program.buffers(0, program.steps)
     for i in reversed(range(program.steps)):
-        (rate,) = program.rate(i, (z,), state)
-        z = z - rate / program.steps
+        z = _step_back(program, i, z, state)
     model.train(training)
     error = ((z - z0).norm() / z0.norm()).item()
     return min(error, LARGEST) if error == error else LARGEST
+
+
+def _step_back(program: Program, i: int, z: Tensor, state: State) -> Tensor:
+    """z_i from z_{i+1}."""
+    nodes = program.solver.tableau.c
+    nearest = [min(range(len(nodes)), key=lambda r: abs(nodes[r] - (1 - c))) for c in nodes]
+    (before,) = program.solver.step(
+        (z,), -1 / program.steps, lambda s, x: program.rate(i, nearest[s], x, state), residual=False
+    )
+    return before
