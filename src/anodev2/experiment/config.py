@@ -17,6 +17,8 @@ PRECISIONS: dict[str, Literal["bf16-mixed", "32-true"]] = {
     "float32": "32-true",
 }
 """By the names they have here, those that Lightning gives them."""
+SHARED = ("data", "epochs", "order", "precision", "recipe")
+"""What the runs of a table have in common: options of every command that trains."""
 DIGITS_EPOCHS = 15
 """Epochs on the embedded digits unless given: seconds, where the paper's 350 take minutes."""
 

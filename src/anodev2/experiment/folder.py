@@ -1,5 +1,6 @@
 """The folder of a run: its configuration file, and the state it is in."""
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, fields
@@ -9,7 +10,7 @@ from typing import Any, Literal
 import yaml
 from filelock import FileLock, Timeout
 
-from anodev2.experiment.config import RunConfig, recipe_mismatch
+from anodev2.experiment.config import SHARED, RunConfig, recipe_mismatch
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.result import Result
 from anodev2.experiment.whole_file import UNFINISHED, remove_unfinished, whole_file
@@ -99,9 +100,11 @@ def run_state(out: Path, config: RunConfig) -> Literal["absent", "unfinished", "
     folder = out / "runs" / config.name
     if not folder.exists() or all(map(_is_no_part, folder.iterdir())):
         return "absent"
-    other = mismatch(read_config(folder / "config.yaml"), config)
+    found = read_config(folder / "config.yaml")
+    other = mismatch(found, config)
     if other:
-        raise UsageError(f"'{folder}' holds a run {other}: choose another --out")
+        advice = f"choose another --out{_or_options(found, config)}"
+        raise UsageError(f"'{folder}' holds a run {other}: {advice}")
     for name in ("result.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt"):
         _check_permission(folder / name)
     try:
@@ -157,16 +160,31 @@ def mismatch(found: Mapping[str, Any], config: RunConfig) -> str | None:
     Files of older versions lack what there was not yet, have the precision "auto" and a rate of p
     for weights at rest.
     """
+    for key, given in _differing(found, config):
+        if given is MISSING:
+            return f"without {key}"
+        return f"with {key} {given!r}, not {getattr(config, key)!r}"
+    return None
+
+
+def _differing(found: Mapping[str, Any], config: RunConfig) -> Iterator[tuple[str, Any]]:
+    """The settings that are others in a configuration, with what they are there."""
     usual = {f.name: f.default for f in fields(config)}
     rests = not find_method(config.method).moves
     for key, value in asdict(config).items():
         given = found.get(key, usual[key])
-        if given is MISSING:
-            return f"without {key}"
         older = (key, given) == ("precision", "auto") or (key == "p_rate" and rests)
         if given != value and not older:
-            return f"with {key} {given!r}, not {value!r}"
-    return None
+            yield key, given
+
+
+def _or_options(found: Mapping[str, Any], config: RunConfig) -> str:
+    """The options that lead to the run of a configuration, where a command can have them."""
+    differing = dict(_differing(found, config))
+    if not differing.keys() <= {*SHARED}:
+        return ""
+    options = " ".join(f"--{key} {shlex.quote(str(given))}" for key, given in differing.items())
+    return f", or {options} for the run that is there"
 
 
 def _is_no_part(path: Path) -> bool:

@@ -220,6 +220,21 @@ def test_a_folder_with_another_configuration_is_refused_by_its_difference(finish
         train_run(tiny_config(epochs=4), finished, resume=True, data=tiny_data())
 
 
+def test_the_options_that_lead_to_the_run_of_a_folder_are_named(finished: Path) -> None:
+    other = tiny_config(epochs=4, precision="bfloat16")
+    with pytest.raises(UsageError) as refused:
+        train_run(other, finished, resume=True, data=tiny_data())
+    assert str(refused.value).endswith(
+        "another --out, or --epochs 3 --precision float32 for the run that is there"
+    )
+    path = finished / FOLDER / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump(config | {"seed": 7, "epochs": 4}))
+    with pytest.raises(UsageError) as refused:  # there is no way to that one in this folder
+        train_run(tiny_config(), finished, resume=True, data=tiny_data())
+    assert str(refused.value).endswith(": choose another --out")
+
+
 def test_resuming_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing to resume"):
         train_run(tiny_config(), tmp_path, resume=True, data=tiny_data())
