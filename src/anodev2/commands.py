@@ -196,13 +196,12 @@ def report(folders: str, out: Path | None = None) -> int:
     from anodev2.experiment.failure import written_or_failed
     from anodev2.experiment.reproduction.collection import collect
     from anodev2.experiment.reproduction.publication import publish
-    from anodev2.experiment.reproduction.timing import Seconds, read_seconds
+    from anodev2.experiment.reproduction.step_times import read_seconds
     from anodev2.experiment.spelling import listed
 
     places = [Path(folder) for folder in listed("folders", folders)]
-    runs, timed = collect(places), Seconds()
-    for place in reversed(places):
-        timed |= read_seconds(place / "timings.json")
+    runs = collect(places)
+    timed = [times for place in reversed(places) for times in read_seconds(place / "timings.json")]
     with written_or_failed(out or places[0]):
         publish(out or places[0], runs, timed)
     return 0

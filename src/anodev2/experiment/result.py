@@ -18,6 +18,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "precision": (str,),
     "epochs": (list,),
     "motion": (dict, type(None)),
+    "reversal": (float, int, type(None)),
 }
 REQUIRED = ("train_loss", "test_accuracy")
 """Figures that every epoch of a result has, whatever version wrote it."""
@@ -112,6 +113,9 @@ def _check(found: Any) -> None:
     for name, kinds in KINDS.items():
         if not isinstance(found.get(name), kinds):
             raise ValueError(f"its {name}: {found.get(name)!r:.40}")
+    counts = [found["field_evaluations"].get(name) for name in ("forward", "backward")]
+    if not all(isinstance(count, int) for count in counts):
+        raise ValueError(f"its field evaluations: {found['field_evaluations']!r:.40}")
     if not all(isinstance(where, dict) for where in found.get("earlier_environments", [])):
         raise ValueError("its earlier environments")
     numbers = [row.get("epoch") for row in found["epochs"]]

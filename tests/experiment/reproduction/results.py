@@ -6,7 +6,7 @@ from pathlib import Path
 from anodev2.experiment.config import run_config
 from anodev2.experiment.recipe import recipe_for
 from anodev2.experiment.reproduction.collection import Collection
-from anodev2.experiment.reproduction.timing import Seconds, Times
+from anodev2.experiment.reproduction.step_times import Conditions, Times
 from anodev2.experiment.result import Result
 
 
@@ -78,10 +78,11 @@ def runs_of(**accuracies: list[float]) -> Collection:
     )
 
 
-def timed(rounds: dict[str, list[float]], **conditions: object) -> Seconds:
-    """Seconds of ResNet-4's steps by kind, timed on a processor unless another is given."""
-    settings = {"processor": "a processor", "threads": 1, "precision": "bfloat16"} | conditions
-    return {"resnet4": Times(rounds, **settings)}
+def timed(rounds: dict[str, list[float]], **conditions: object) -> Times:
+    """Seconds of ResNet-4's steps by kind, timed on a processor unless something else is given."""
+    usual = {"model": "resnet4", "order": "pre", "batch_size": 256, "precision": "bfloat16"}
+    settings = usual | {"threads": 1, "processor": "a processor"} | conditions
+    return Times(Conditions(**settings), rounds)
 
 
 def write(out: Path, *results: Result) -> Path:

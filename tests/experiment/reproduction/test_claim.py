@@ -1,6 +1,7 @@
 """Each claim of the paper against runs for which it holds, does not hold, or is not measured."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -9,13 +10,15 @@ from anodev2.experiment.reproduction.claim import CLAIMS
 from anodev2.experiment.reproduction.collection import Collection
 from anodev2.experiment.reproduction.document import Claim
 from anodev2.experiment.reproduction.evidence import Evidence
+from anodev2.experiment.reproduction.step_times import Times
+from anodev2.experiment.result import Result
 from results import result, runs_of, timed
 
 HOLDS, FAILS, MISSING = "holds here", "does not hold here", "not measured"
 
 
 def judged(which: Callable[..., Claim], runs: Collection, *given: object, **more: object) -> Claim:
-    return which(Evidence(runs, {}), *given, **more)
+    return which(Evidence(runs, []), *given, **more)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +60,35 @@ def test_what_chance_would_put_the_worst_above_the_best_is_told() -> None:
     )
 
 
-def test_networks_with_one_run_are_named_where_a_worst_is_asked_for() -> None:
-    found = judged(claim.worst_above_best, runs_of(baseline=[70, 71], anodev2_2=[75]), "anodev2-2")
-    assert "With one run of either: ResNet-4." in found.evidence
+def of(model: str, **accuracies: list[float]) -> tuple[Result, ...]:
+    """Another network's runs."""
+    return tuple(
+        replace(run, config=run.config | {"model": model}) for run in runs_of(**accuracies).results
+    )
+
+
+@pytest.mark.parametrize("other", [{"anodev2_2": [75]}, {"baseline": [70], "anodev2_2": [75]}])
+def test_a_network_with_too_few_runs_leaves_open_what_holds_for_the_others(other) -> None:
+    first = runs_of(baseline=[70, 71, 69], anodev2_2=[71.1, 72, 73]).results
+    runs = Collection((*first, *of("alexnet", **other)))
+    found = judged(claim.worst_above_best, runs, "anodev2-2")
+    assert found.verdict == MISSING
+    assert f"undecided, AlexNet 1 run of anodev2-2, {len(other) - 1} of baseline." in found.evidence
+
+
+def test_a_network_without_the_other_method_leaves_open_what_holds_for_the_others() -> None:
+    first = runs_of(baseline=[70, 70], neural_ode=[10, 10], anode_5=[60], anodev2_1=[80]).results
+    runs = Collection((*first, *of("alexnet", neural_ode=[10, 10], anodev2_1=[80])))
+    for found, told in (
+        (judged(claim.above_rest, runs, "anodev2-1"), "1 run of anodev2-1, 0 of anode-5"),
+        (judged(claim.above_baseline, runs, "anodev2-1"), "1 run of anodev2-1, 0 of baseline"),
+        (judged(claim.neural_ode_far_below, runs), "2 runs of neural-ode, 0 of baseline"),
+    ):
+        assert found.verdict == MISSING
+        assert found.evidence.startswith("Yes, ResNet-4 ")
+        assert found.evidence.endswith(f"undecided, AlexNet {told}.")
+    left = Collection((*first, *of("alexnet", baseline=[70])))  # it did not run the methods
+    assert judged(claim.above_rest, left, "anodev2-1").verdict == HOLDS
 
 
 @pytest.mark.parametrize(
@@ -105,13 +134,31 @@ def test_far_below_is_five_points_outside_the_interval_or_the_best_is_ten_below_
     assert judged(claim.neural_ode_far_below, runs).verdict == verdict
 
 
-def test_more_steps_are_judged_from_the_fewest_to_the_most() -> None:
-    runs = runs_of(anodev2_1_1=[70], anodev2_1_2=[90], anodev2_1=[76], neural_ode_1=[70])
+def test_more_steps_need_runs_at_two_numbers_of_steps() -> None:
+    runs = runs_of(anodev2_1_1=[70], anodev2_1=[76], neural_ode_1=[70])
     assert judged(claim.more_steps, runs, "anodev2-1", help_=True).verdict == HOLDS
     assert judged(claim.more_steps, runs, "neural-ode", help_=False).verdict == MISSING
     worse = runs_of(neural_ode_1=[70], neural_ode_10=[60])
     assert judged(claim.more_steps, worse, "neural-ode", help_=False).verdict == HOLDS
     assert judged(claim.more_steps, worse, "neural-ode", help_=True).verdict == FAILS
+
+
+def test_more_steps_help_where_accuracy_rises_and_falls_nowhere_between() -> None:
+    steady = runs_of(anode_1=[60, 60.1], anode=[65, 65.1], anode_5=[64.9, 65.1], anode_10=[70, 71])
+    assert judged(claim.more_steps, steady, "anode", help_=True).verdict == HOLDS
+    falling = runs_of(anode_1=[70, 70.1], anode=[60, 60.1], anode_5=[60, 60.2], anode_10=[80, 81])
+    found = judged(claim.more_steps, falling, "anode", help_=True)
+    assert found.verdict == FAILS
+    assert "from 1 to 10 (2 and 2 runs), but -10.00 ± 0.30 from 1 to 2 (2" in found.evidence
+
+
+def test_more_steps_do_not_help_where_no_number_of_them_is_better_than_the_fewest() -> None:
+    between = runs_of(neural_ode_1=[40, 40.1], neural_ode=[60, 60.1], neural_ode_10=[30, 30.2])
+    found = judged(claim.more_steps, between, "neural-ode", help_=False)
+    assert found.verdict == FAILS
+    assert "+20.00 ± 0.30 from 1 to 2 (" in found.evidence
+    unsure = runs_of(neural_ode_1=[40, 40.1], neural_ode=[38, 45], neural_ode_10=[30, 30.2])
+    assert judged(claim.more_steps, unsure, "neural-ode", help_=False).verdict == MISSING
 
 
 @pytest.mark.parametrize(
@@ -130,34 +177,70 @@ def test_more_steps_do_not_help_where_the_interval_leaves_no_gain(one, ten, verd
     assert judged(claim.more_steps, runs, "neural-ode", help_=False).verdict == verdict
 
 
+STEP, BASE, WITHOUT = [6.0] * 6, [2.0] * 6, [1.0] * 6
+"""Of a training step with a block, with the baseline's, which is a fifth of it, and without."""
+
+
+def block_steps(moving: list[float], count: int = 6) -> Times:
+    rounds = {"anodev2-1": moving, "baseline": BASE, "without-block": WITHOUT}
+    return timed({kind: seconds[:count] for kind, seconds in rounds.items()})
+
+
+def cost_of(forward: int, *seconds: Times) -> Claim:
+    runs = Collection((result(), result(method="anodev2-1", forward=forward)))
+    return cost_claim.cost(Evidence(runs, seconds), "anodev2-1", 5)
+
+
 @pytest.mark.parametrize(("forward", "verdict"), [(5, HOLDS), (6, FAILS)])
 def test_cost_is_counted_in_evaluations_of_f(forward, verdict) -> None:
-    runs = Collection((result(), result(method="anodev2-1", forward=forward)))
-    assert judged(cost_claim.cost, runs, "anodev2-1", 5).verdict == verdict
+    assert cost_of(forward, block_steps(STEP)).verdict == verdict
 
 
 def test_cost_in_resnet10_counts_the_block_that_stays_a_residual_block() -> None:
     base, moving = (
         result("resnet10", method, forward=n) for method, n in (("baseline", 3), ("anodev2-1", 11))
     )
-    assert judged(cost_claim.cost, Collection((base, moving)), "anodev2-1", 5).verdict == HOLDS
+    seconds = replace(
+        block_steps(STEP), conditions=replace(block_steps(STEP).conditions, model="resnet10")
+    )
+    evidence = Evidence(Collection((base, moving)), [seconds])
+    assert cost_claim.cost(evidence, "anodev2-1", 5).verdict == HOLDS
 
 
 @pytest.mark.parametrize(
-    ("steps", "verdict"),
+    ("moving", "verdict"),
     [
-        ([4.9, 5.0, 4.8, 4.9, 4.95, 4.9], HOLDS),
-        ([5.1, 5.3, 5.2, 5.2, 5.3, 9.0], FAILS),
-        ([4.9, 5.1, 4.9, 5.1, 4.9, 5.1], MISSING),  # five is within the interval
-        ([4.9] * 5, MISSING),  # too few for an interval
+        ([5.9, 6.0, 5.8, 7.0, 5.95, 6.1], HOLDS),
+        ([7.3, 7.4, 7.5, 7.5, 7.6, 9.0], FAILS),  # 6.3 times the block, 3.7 times the whole step
+        ([4.7, 4.6, 4.5, 4.6, 4.2, 4.7], FAILS),
+        ([7.2, 7.3, 7.2, 7.3, 7.2, 7.3], MISSING),  # a quarter more is within the interval
     ],
 )
-def test_what_is_five_times_in_evaluations_takes_at_most_five_times_the_step(
-    steps, verdict
+def test_what_is_five_times_in_evaluations_takes_about_five_times_the_blocks_time(
+    moving, verdict
 ) -> None:
-    runs = Collection((result(), result(method="anodev2-1", forward=5)))
-    seconds = timed({"anodev2-1": steps, "baseline": [1.0] * len(steps)})
-    assert cost_claim.cost(Evidence(runs, seconds), "anodev2-1", 5).verdict == verdict
+    assert cost_of(5, block_steps(moving)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        ([], "not timed"),
+        ([timed({"anodev2-1": STEP, "baseline": BASE})], "not timed"),
+        ([block_steps(STEP, count=5)], "5.00 times the block's time (5 rounds, no interval)"),
+        (
+            [timed({"anodev2-1": STEP, "baseline": WITHOUT, "without-block": WITHOUT})],
+            "lost in noise",
+        ),
+        ([timed(block_steps(STEP).rounds, batch_size=64)], "not timed"),  # other steps
+        ([timed(block_steps(STEP).rounds, order="post")], "not timed"),
+        ([timed(block_steps(STEP).rounds, precision="float32")], "not timed"),
+    ],
+)
+def test_cost_in_time_is_open_where_it_was_not_timed_well(seconds, told) -> None:
+    found = cost_of(5, *seconds)
+    assert found.verdict == MISSING
+    assert told in found.evidence
 
 
 QUIET = [1.02, 1.021, 1.019, 1.02, 1.03, 1.02, 1.018, 1.02, 1.9]
@@ -179,7 +262,8 @@ def test_the_evolution_costs_nothing_where_its_interval_is_within_three_per_cent
     moving, frozen, verdict
 ) -> None:
     seconds = timed({"anodev2-1": moving} | ({"anodev2-1 frozen": frozen} if frozen else {}))
-    assert cost_claim.evolution_costs_nothing(Evidence(Collection(()), seconds)).verdict == verdict
+    evidence = Evidence(runs_of(anodev2_1=[70]), [seconds])
+    assert cost_claim.evolution_costs_nothing(evidence).verdict == verdict
 
 
 @pytest.mark.parametrize(("error", "verdict"), [(0.5, HOLDS), (1e-6, FAILS), (None, MISSING)])

@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from anodev2.experiment.environment import processor_name
 from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction import timing
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
-from anodev2.experiment.reproduction.timing import Times, read_seconds, timed_steps
+from anodev2.experiment.reproduction.step_times import read_seconds, times_of
+from anodev2.experiment.reproduction.timing import lacks_times, timed_steps
 from results import result, timed, write
 from tiny import tiny_config, tiny_data
 
@@ -32,15 +34,22 @@ def test_a_run_has_the_epochs_left_that_its_metrics_do_not_have(tmp_path: Path) 
     assert epochs_left(tmp_path, config()) == 0
 
 
+SECONDS = {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}
+
+
 def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_by_side() -> None:
     runs = {config(seed=0): 10, config(seed=1): 4, config("anode"): 0}
-    plan = Plan(runs, timed({"baseline": [0.4, 0.5, 9.0]}), {"resnet4": 196}, side_by_side=2)
+    plan = Plan(
+        runs, {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}, {"resnet4": 196}, side_by_side=2
+    )
     assert plan.time_left(plan.todo) == pytest.approx(14 * 196 * 0.5 * 1.1)
     assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
 
 
 def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
-    plan = Plan({config(): 10}, timed({"baseline": [0.4, 0.5, 9.0]}), {"resnet4": 196}, None)
+    plan = Plan(
+        {config(): 10}, {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}, {"resnet4": 196}, None
+    )
     assert str(plan).endswith(
         "1 to start, about 18 min on machines like this one, shared among them"
     )
@@ -58,7 +67,7 @@ def three_runs(tmp_path: Path) -> Plan:
         write_config(folder / "config.yaml", result(seed=seed, epochs=10).config)
     (folders[1] / "metrics.csv").write_text("epoch\n1\n2\n3\n")
     runs = {config(seed=seed): 10 for seed in (0, 1, 2)}
-    return Plan(runs, timed({"baseline": [0.5]}), {"resnet4": 196}, side_by_side=2)
+    return Plan(runs, {"resnet4": timed({"baseline": [0.5]})}, {"resnet4": 196}, side_by_side=2)
 
 
 def test_progress_counts_the_epochs_of_runs_that_go_on(tmp_path: Path, three_runs: Plan) -> None:
@@ -105,9 +114,11 @@ def test_steps_are_timed_once_with_those_that_the_claims_compare(tmp_path: Path)
     runs = [tiny_config(method="anode", seed=seed) for seed in (0, 1)]
     first = timed_steps(runs, tiny_data(), path, threads=1)
     assert {*first["resnet4"]} == {
-        "baseline", "anode", "anodev2-1", "anodev2-1 frozen", "anodev2-2", "anodev2-2 frozen"
+        "baseline", "without-block", "anode",
+        "anodev2-1", "anodev2-1 frozen", "anodev2-2", "anodev2-2 frozen",
     }  # fmt: skip
-    assert timed_steps(runs, tiny_data(), path, threads=1) == first == read_seconds(path)
+    assert timed_steps(runs, tiny_data(), path, threads=1) == first
+    assert read_seconds(path) == [first["resnet4"]]
 
 
 def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Path) -> None:
@@ -116,7 +127,7 @@ def test_a_kind_that_is_missing_has_those_the_file_has_timed_again(tmp_path: Pat
         found = timed_steps([tiny_config(method=method)], tiny_data(), path, threads=1)
     assert {"anode", "anode-5", "baseline"} <= found["resnet4"].keys()
     assert {len(rounds) for rounds in found["resnet4"].values()} == {1}
-    assert found == read_seconds(path)
+    assert read_seconds(path) == [found["resnet4"]]
 
 
 def test_every_second_round_goes_the_other_way(
@@ -131,13 +142,36 @@ def test_every_second_round_goes_the_other_way(
     assert seen[half:] == seen[:half][::-1]
 
 
-def test_times_that_are_asked_for_again_are_those_a_report_takes(tmp_path: Path) -> None:
+def test_times_that_are_asked_for_again_are_the_last_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
     runs = [tiny_config(method="baseline")]
-    one = timed_steps(runs, tiny_data(), path, threads=1)
-    two = timed_steps(runs, tiny_data(), path, threads=2)
-    assert read_seconds(path) == two
-    assert timed_steps(runs, tiny_data(), path, threads=1) == one == read_seconds(path)
+    one = timed_steps(runs, tiny_data(), path, threads=1)["resnet4"]
+    two = timed_steps(runs, tiny_data(), path, threads=2)["resnet4"]
+    assert read_seconds(path) == [one, two]
+    assert timed_steps(runs, tiny_data(), path, threads=1)["resnet4"] == one
+    assert read_seconds(path) == [two, one]
+
+
+def test_a_report_takes_the_times_of_the_most_of_its_kinds_and_then_the_last() -> None:
+    run, kinds = config(), ["baseline", "anode", "anode-5"]
+    both = [timed({"baseline": [0.1], "anode": [t]}, threads=t) for t in (1, 2)]
+    fewer = timed({"baseline": [0.1], "without-block": [0.1], "neural-ode": [0.1]}, threads=3)
+    other = timed({kind: [9.0] for kind in kinds}, batch_size=64)
+    assert times_of([both[0], other, both[1], fewer], run, kinds) == both[1]
+    assert times_of([both[1], other, both[0], fewer], run, kinds) == both[0]
+    assert times_of([other], run, kinds) is None
+    small = replace(run, recipe="default:batch_size=64")
+    assert times_of([both[0], other, both[1]], small, kinds) == other
+
+
+def test_a_report_lacks_times_where_a_kind_of_its_network_has_none(tmp_path: Path) -> None:
+    path = tmp_path / "timings.json"
+    runs = [tiny_config(method="baseline")]
+    assert lacks_times([], runs)
+    timed_steps(runs, tiny_data(), path, threads=1)
+    assert not lacks_times(read_seconds(path), runs)
+    assert lacks_times(read_seconds(path), [*runs, tiny_config(method="anode-5")])
+    assert lacks_times(read_seconds(path), [tiny_config(recipe="default:batch_size=64")])
 
 
 def test_who_times_waits_for_another_that_does(
@@ -154,14 +188,16 @@ def test_who_times_waits_for_another_that_does(
                 later.result(timeout=0.3)
         found = later.result(timeout=60)
     assert found["resnet4"].rounds == at_once
-    assert found == read_seconds(path)
+    assert read_seconds(path) == [found["resnet4"]]
 
 
 TIMED = {
     "model": "resnet4",
-    "processor": "a processor",
-    "threads": 1,
+    "order": "pre",
+    "batch_size": 256,
     "precision": "float32",
+    "threads": 1,
+    "processor": "a processor",
     "seconds": {"baseline": [0.5]},
 }
 """A record of the file."""
@@ -176,19 +212,21 @@ def test_times_with_other_threads_do_not_count_and_stay(tmp_path: Path) -> None:
     assert held in json.loads(path.read_text())["records"]
 
 
-def test_times_are_read_with_the_processor_threads_and_precision_of_their_record(
-    tmp_path: Path,
-) -> None:
+def test_times_are_read_with_their_conditions(tmp_path: Path) -> None:
     path = tmp_path / "timings.json"
     path.write_text(json.dumps({"records": [TIMED]}))
-    assert read_seconds(path)["resnet4"] == Times({"baseline": [0.5]}, "a processor", 1, "float32")
+    held = timed({"baseline": [0.5]}, precision="float32")
+    assert read_seconds(path) == [held]
     own = timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=2)["resnet4"]
-    assert (own.processor, own.threads, own.precision) == (processor_name(), 2, "float32")
+    here = replace(held.conditions, threads=2, processor=processor_name())
+    assert own.conditions == here
+    assert read_seconds(path) == [held, own]
 
 
 BAD_RECORDS = [
     {name: value for name, value in TIMED.items() if name != "seconds"},
     {name: value for name, value in TIMED.items() if name != "processor"},
+    {name: value for name, value in TIMED.items() if name != "batch_size"},
     TIMED | {"model": None},
     TIMED | {"threads": "1"},
     TIMED | {"seconds": {"baseline": 0.5}},
@@ -205,8 +243,8 @@ def test_a_damaged_file_is_set_aside_by_who_times_and_left_out_by_who_reads(
 ) -> None:
     path = tmp_path / "timings.json"
     path.write_text(text, encoding="latin-1")
-    assert read_seconds(path) == {}
+    assert read_seconds(path) == []
     assert "does not hold times of training steps; left out" in capsys.readouterr().err
     timed_steps([tiny_config(method="baseline")], tiny_data(), path, threads=1)
     assert (tmp_path / "timings.json.unreadable").read_text(encoding="latin-1") == text
-    assert "baseline" in read_seconds(path)["resnet4"]
+    assert "baseline" in read_seconds(path)[-1]

@@ -1,6 +1,8 @@
 """The report as data: a pure function of finished runs."""
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from anodev2.experiment.folder import write_config
 from anodev2.experiment.reproduction.collection import Collection, collect
 from anodev2.experiment.reproduction.document import Document, Table
+from anodev2.experiment.reproduction.evidence import Evidence
 from anodev2.experiment.reproduction.report import (
     accuracy_table,
     cost_table,
@@ -16,8 +19,8 @@ from anodev2.experiment.reproduction.report import (
     report_of,
 )
 from anodev2.experiment.reproduction.run_section import run_table
+from anodev2.experiment.reproduction.step_times import Times
 from anodev2.experiment.reproduction.table import TABLES
-from anodev2.experiment.reproduction.timing import Seconds
 from anodev2.usage import UsageError
 from results import result, runs_of, timed, write
 
@@ -54,7 +57,7 @@ def test_other_images_than_cifar10_do_not_stand_beside_the_papers_figures() -> N
     other.data["is_cifar10"] = False
     table = accuracy_table(TABLES["accuracy-1"], Collection((other,)))
     assert list(table.columns)[7:] == list(table.rows[0])[7:] == []
-    said = report_of(Collection((other,)), {}, []).summary
+    said = report_of(Collection((other,)), [], []).summary
     assert "The paper's accuracies are those on CIFAR-10, and not beside these." in said
     assert "to the paper's averages" not in said
     beside = accuracy_table(TABLES["accuracy-1"], Collection((other, result("resnet10"))))
@@ -72,13 +75,15 @@ def test_parameters_are_exact_beside_the_papers_thousands() -> None:
 
 def test_costs_are_relative_to_the_baselines_step() -> None:
     runs = runs_of(baseline=[70], anodev2_1=[71])
-    table = cost_table(runs, timed({"baseline": [0.1, 0.1, 9.0], "anodev2-1": [0.42, 0.42, 0.5]}))
+    seconds = timed({"baseline": [0.1, 0.1, 9.0], "anodev2-1": [0.42, 0.42, 0.5]})
+    table = cost_table(Evidence(runs, [seconds]))
     assert [row[2:4] for row in table.rows] == [["0.100", "1.00"], ["0.420", "4.20"]]
 
 
-def cost_lines(seconds: Seconds) -> list[str]:
+def cost_lines(*seconds: Times) -> list[str]:
     """What is said of costs, apart from the table."""
-    document = report_of(runs_of(baseline=[70]), seconds, [])
+    runs = Collection(tuple(map(result, ("resnet4", "resnet10", "alexnet"))))
+    document = report_of(runs, seconds, [])
     (section,) = (s for s in document.sections if s.title == "Cost")
     return [part for part in section.parts if isinstance(part, str)]
 
@@ -86,19 +91,21 @@ def cost_lines(seconds: Seconds) -> list[str]:
 def test_step_times_are_told_with_what_they_were_timed_on() -> None:
     steps = {"baseline": [0.1]}
     one = timed(steps, processor="AMD EPYC")
-    assert cost_lines(one)[1:] == ["Steps were timed on AMD EPYC, 1 thread, bfloat16."]
-    assert len(cost_lines({})) == 1
-    alike = one | {"resnet10": one["resnet4"]}
-    assert cost_lines(alike) == cost_lines(one)
-    (other,) = timed(steps, processor="H200", threads=8, precision="float32").values()
-    assert cost_lines(alike | {"alexnet": other})[1:] == [
-        "Steps were timed on AMD EPYC, 1 thread, bfloat16 (ResNet-4, ResNet-10); H200, 8 threads, "
-        "float32 (AlexNet)."
+    told = "Steps were timed on AMD EPYC, 1 thread, bfloat16, batches of 256."
+    assert cost_lines(one)[1:] == [told]
+    assert len(cost_lines()) == 1
+    alike = timed(steps, processor="AMD EPYC", model="resnet10")
+    assert cost_lines(one, alike) == cost_lines(one)
+    assert cost_lines(timed(steps, batch_size=64), one) == cost_lines(one)  # no row shows it
+    other = timed(steps, processor="H200", threads=8, model="alexnet")
+    assert cost_lines(one, alike, other)[1:] == [
+        "Steps were timed on AMD EPYC, 1 thread, bfloat16, batches of 256 (ResNet-4, ResNet-10); "
+        "H200, 8 threads, bfloat16, batches of 256 (AlexNet)."
     ]
 
 
 def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
-    document = report_of(runs_of(baseline=[70], anodev2_1=[71]), {}, [])
+    document = report_of(runs_of(baseline=[70], anodev2_1=[71]), [], [])
     assert "Configuration 1, five steps (the paper's Table 1)" in titles(document)
     parts = [p for s in document.sections for p in s.parts if isinstance(p, str)]
     assert "Without runs so far: ResNet-4 anode-5." in parts
@@ -107,7 +114,7 @@ def test_tables_without_runs_are_left_out_and_missing_rows_are_named() -> None:
 
 def test_a_table_is_shown_where_it_has_runs_of_rows_of_its_own() -> None:
     def shown(**runs: list[float]) -> list[str]:
-        document = report_of(runs_of(baseline=[70], **runs), {}, [])
+        document = report_of(runs_of(baseline=[70], **runs), [], [])
         return [title.partition(",")[0] for title in titles(document)[1:]]
 
     assert shown(anode=[71], anodev2_2=[72])[:2] == [
@@ -129,7 +136,7 @@ def test_differences_are_to_the_baseline_under_the_same_recipe() -> None:
             result(method="anodev2-1", accuracy=65, recipe="paper"),
         )
     )
-    (section,) = (s for s in report_of(runs, {}, []).sections if s.title == "Other runs")
+    (section,) = (s for s in report_of(runs, [], []).sections if s.title == "Other runs")
     (table,) = section.parts
     assert isinstance(table, Table)
     assert [(row[1], row[5]) for row in table.rows] == [
@@ -140,7 +147,7 @@ def test_differences_are_to_the_baseline_under_the_same_recipe() -> None:
 
 def test_runs_of_no_table_are_reported_too() -> None:
     other = result(method="anodev2-1", evolution="linear:form=skew")
-    document = report_of(Collection((other,)), {}, [])
+    document = report_of(Collection((other,)), [], [])
     (section,) = (s for s in document.sections if s.title == "Other runs")
     (table,) = section.parts
     assert isinstance(table, Table)
@@ -148,9 +155,9 @@ def test_runs_of_no_table_are_reported_too() -> None:
 
 
 def test_jpeg_copies_are_said_to_be_such() -> None:
-    assert "JPEG copies" in report_of(runs_of(baseline=[70]), {}, []).summary
+    assert "JPEG copies" in report_of(runs_of(baseline=[70]), [], []).summary
     png = replace(result(), data=result().data | {"encoding": "PNG"})
-    assert "JPEG copies" not in report_of(Collection((png,)), {}, []).summary
+    assert "JPEG copies" not in report_of(Collection((png,)), [], []).summary
 
 
 def test_every_run_is_listed_with_its_seed_time_and_machine() -> None:
@@ -181,19 +188,39 @@ def test_losses_stand_beside_the_baselines_and_anodes_at_equal_steps() -> None:
     }
 
 
-def test_a_step_is_timed_by_its_kind_whatever_the_recipe() -> None:
-    runs = Collection((result(), result(recipe="paper")))
-    table = cost_table(runs, timed({"baseline": [0.1]}))
-    assert [list(row[1:4]) for row in table.rows] == [
-        ["baseline", "0.100", "1.00"],
-        ["baseline paper", "0.100", "1.00"],
-    ]
+def test_a_step_is_timed_by_its_kind_and_batch_whatever_else_the_recipe_has() -> None:
+    recipes = ("default", "paper", "default:batch_size=64")
+    runs = Collection(tuple(result(recipe=recipe) for recipe in recipes))
+    seconds = [timed({"baseline": [0.1]}), timed({"baseline": [0.02]}, batch_size=64)]
+    assert {row[1]: list(row[2:4]) for row in cost_table(Evidence(runs, seconds)).rows} == {
+        "baseline": ["0.100", "1.00"],
+        "baseline paper": ["0.100", "1.00"],
+        "baseline default:batch_size=64": ["0.020", "1.00"],
+    }
+
+
+def test_a_later_command_with_fewer_methods_takes_no_times_away() -> None:
+    runs = runs_of(baseline=[70], anode_5=[71])
+    held = timed({"baseline": [0.1], "anode-5": [0.6]})
+    later = timed({"baseline": [0.2], "anode": [0.5]}, processor="another")
+    shown = [list(row[2:4]) for row in cost_table(Evidence(runs, [held, later])).rows]
+    assert shown == [["0.100", "1.00"], ["0.600", "6.00"]]
+
+
+def test_baselines_alone_stand_beside_the_papers() -> None:
+    (table,) = (
+        section.parts[0]
+        for section in report_of(runs_of(baseline=[70, 71]), [], []).sections
+        if section.title.startswith("Configuration 1")
+    )
+    assert isinstance(table, Table)
+    assert [row[8] for row in table.rows] == ["76.95"]
 
 
 def test_the_report_does_not_depend_on_the_order_of_the_files() -> None:
     runs = runs_of(baseline=[70, 71], anodev2_1=[72, 73])
     backward = Collection(tuple(reversed(runs.results)))
-    assert report_of(backward, {}, []) == report_of(runs, {}, [])
+    assert report_of(backward, [], []) == report_of(runs, [], [])
 
 
 def test_folders_of_several_machines_are_one_report(tmp_path: Path) -> None:
@@ -248,15 +275,20 @@ def test_a_recipe_is_its_numbers_not_its_name(tmp_path: Path) -> None:
         {"config": result().config | {"model": "resnet18"}},
         {"config": result().config | {"method": "anodev3"}},
         {"data": {"name": "cifar10"}},
+        {"field_evaluations": {}},
+        {"field_evaluations": {"forward": "1", "backward": 0}},
+        {"reversal": "far"},
     ],
 )
 def test_results_of_other_versions_are_left_out_with_a_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change
 ) -> None:
     write(tmp_path, result())
-    replace(result(seed=1), **change).write(tmp_path / "runs" / "other" / "result.json")
+    (tmp_path / "runs" / "other").mkdir()
+    text = json.dumps(asdict(result(seed=1)) | change)
+    (tmp_path / "runs" / "other" / "result.json").write_text(text)
     assert len(collect([tmp_path]).results) == 1
-    assert "is no result for a report" in capsys.readouterr().err
+    assert re.search("is (no result for a report|not the result)", capsys.readouterr().err)
 
 
 def test_a_result_whose_run_has_another_name_by_now_is_finished(tmp_path: Path) -> None:

@@ -4,11 +4,12 @@ Sections "Introduction", "Results", "Ablation Study" and "Conclusions" of the pa
 counts where its runs are there; a claim holds where it holds for each of those.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from math import comb
 from statistics import mean
 
-from anodev2.experiment.cells import per_cent
+from anodev2.experiment.cells import counted, per_cent
 from anodev2.experiment.paper import NAMES, PAPER
 from anodev2.experiment.reproduction.cost_claim import cost, evolution_costs_nothing
 from anodev2.experiment.reproduction.difference import difference
@@ -18,6 +19,7 @@ from anodev2.experiment.reproduction.judgement import (
     FAR,
     SLIGHT,
     Check,
+    all_of,
     below,
     judged,
     unless_noise,
@@ -39,6 +41,17 @@ def _pairs(
     return [(m, a, b) for m, a, b in found if min(len(a), len(b)) >= least]
 
 
+def _too_few(e: Evidence, method: str, other: str, *, least: int = 1) -> list[Check]:
+    """Networks that ran a method, but do not have so many runs of both as those that are judged."""
+    judged = [model for model, *_ in _pairs(e, method, other, least=least)]
+    left = [m for m in e.runs.models if judged and m not in judged and e.runs.accuracies(m, method)]
+    counts = [tuple(len(e.runs.accuracies(m, k)) for k in (method, other)) for m in left]
+    return [
+        (None, f"{NAMES[m]} {counted(a, 'run')} of {method}, {b} of {other}")
+        for m, (a, b) in zip(left, counts, strict=True)
+    ]
+
+
 def _seeds(a: Sequence[float], b: Sequence[float]) -> str:
     return "one run each" if len(a) == len(b) == 1 else f"{len(a)} and {len(b)} runs"
 
@@ -58,6 +71,7 @@ def above_baseline(e: Evidence, method: str) -> Claim:
             f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)}{found.noise})"
         )
         checks.append((unless_noise(above, found), told))
+    checks += _too_few(e, method, "baseline")
     name = CONFIGURATIONS[method]
     return judged(
         f"{name.capitalize()} is above the baseline in minimum, maximum and average accuracy.",
@@ -75,18 +89,14 @@ def worst_above_best(e: Evidence, method: str) -> Claim:
         luck = f", 1 in {orders} by chance" if above else ""
         told = f"{NAMES[model]} {min(a):.2f} against {max(b):.2f} ({_seeds(a, b)}{luck})"
         checks.append((None if above and orders < LUCK else above, told))
+    checks += _too_few(e, method, "baseline", least=2)
     paper = PAPER["resnet4"]
-    single = [NAMES[m] for m, a, b in _pairs(e, method, "baseline") if min(len(a), len(b)) < 2]
-    note = (
-        *([f"With one run of either: {', '.join(single)}."] if single else []),
-        f"The paper's own table contradicts it for ResNet-4: {paper[method].least:.2f} against "
-        f"{paper['baseline'].most:.2f}.",
-    )
     return judged(
         f"The worst run of {CONFIGURATIONS[method]} is above the best of the baseline.",
         checks,
         missing=f"It needs two runs or more of {method} and baseline.",
-        note=" ".join(note),
+        note="The paper's own table contradicts it for ResNet-4: "
+        f"{paper[method].least:.2f} against {paper['baseline'].most:.2f}.",
     )
 
 
@@ -99,6 +109,7 @@ def above_rest(e: Evidence, method: str) -> Claim:
         found = difference(a, b)
         told = f"{NAMES[model]} {found} ({_seeds(a, b)}{found.noise})"
         checks.append((unless_noise(found.value > 0, found), told))
+    checks += _too_few(e, method, at_rest)
     own = "" if method == "anodev2-2" else " (The paper does not compare this.)"
     return judged(
         f"{CONFIGURATIONS[method].capitalize()} is above ANODE at the same number of steps.{own}",
@@ -117,6 +128,7 @@ def neural_ode_far_below(e: Evidence) -> Claim:
         # undo it: runs that fail, each in its own way, have an interval of any width.
         apart = max(a) - min(b) < -2 * FAR
         checks.append((apart or below(found, -FAR), told))
+    checks += _too_few(e, "neural-ode", "baseline")
     return judged(
         f"The Neural ODE is far below the baseline (by more than {FAR:g} points).",
         checks,
@@ -131,14 +143,9 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
         found = {n: e.runs.accuracies(model, spell_method(kind, n)) for n in DEPTHS}
         by = {n: values for n, values in found.items() if values}
         if len(by) > 1:
-            most, fewest = by[max(by)], by[min(by)]
-            gain = difference(most, fewest)
             listed = ", ".join(f"{mean(values):.2f} at {n}" for n, values in by.items())
-            checks.append(
-                (unless_noise(gain.value > 0, gain) if help_ else below(gain, SLIGHT),
-                 f"{NAMES[model]} {listed}: {gain} from {min(by)} to {max(by)} "
-                 f"({_seeds(most, fewest)}{gain.noise})")
-            )  # fmt: skip
+            holds, told = (_rising if help_ else _not_above_the_first)(by)
+            checks.append((holds, f"{NAMES[model]} {listed}: {told}"))
     name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
     depth = "" if kind != "anode" else " too, so that depth alone earns it"
     by_half = "" if help_ else f" (by {SLIGHT:g} points or more)"
@@ -147,6 +154,30 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
         checks,
         missing=f"It needs runs of {kind} at two numbers of steps or more (table steps).",
     )
+
+
+def _rising(by: Mapping[int, Sequence[float]]) -> Check:
+    """Whether accuracies by steps rise from the fewest to the most, and fall nowhere between."""
+    fewest, most = min(by), max(by)
+    gain = difference(by[most], by[fewest])
+    pairs = {(a, b): difference(by[b], by[a]) for a, b in pairwise(by)}
+    falls = [pair for pair, change in pairs.items() if below(change, 0.0)]
+    holds = all_of([unless_noise(gain.value > 0, gain), *(False for _ in falls)])
+    told = [_gained(by, fewest, most), *(_gained(by, *pair) for pair in falls)]
+    return holds, ", but ".join(dict.fromkeys(told))
+
+
+def _not_above_the_first(by: Mapping[int, Sequence[float]]) -> Check:
+    """Whether no number of steps is better than the fewest by `SLIGHT`."""
+    fewest, *more = by
+    holds = all_of([below(difference(by[n], by[fewest]), SLIGHT) for n in more])
+    best = max(more, key=lambda n: mean(by[n]))
+    return holds, _gained(by, fewest, best)
+
+
+def _gained(by: Mapping[int, Sequence[float]], fewer: int, more: int) -> str:
+    gain = difference(by[more], by[fewer])
+    return f"{gain} from {fewer} to {more} ({_seeds(by[more], by[fewer])}{gain.noise})"
 
 
 def reverse_solve_fails(e: Evidence) -> Claim:

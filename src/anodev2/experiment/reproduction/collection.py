@@ -101,6 +101,11 @@ class Collection:
         return [result.curve(name)[-1] for result in self.by_key.get((model, label), [])]
 
 
+def configuration_of(result: Result) -> RunConfig:
+    """What made a run, with the precision that "auto" of older versions came to."""
+    return replace(RunConfig(**result.config), precision=result.precision)
+
+
 def collect(folders: Sequence[Path], *, begun: bool = False) -> Collection:
     """Every `runs/*/result.json` in folders; a run found twice is taken from the first.
 
@@ -205,8 +210,7 @@ def _settings(
 
 
 def _settings_of(result: Result) -> dict[Setting, Any]:
-    config = replace(RunConfig(**result.config), precision=result.precision)
-    return _settings(config, result.data, result.recipe)
+    return _settings(configuration_of(result), result.data, result.recipe)
 
 
 def _check_alike(runs: Iterable[tuple[Path, Result]]) -> None:

@@ -1,9 +1,10 @@
 """What the paper's claims are judged by."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anodev2.experiment.reproduction.collection import Collection
-from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.experiment.reproduction.collection import Collection, configuration_of
+from anodev2.experiment.reproduction.step_times import Times, times_of
 
 CONFIGURATIONS = {"anodev2-1": "configuration 1", "anodev2-2": "configuration 2"}
 
@@ -14,8 +15,14 @@ class Evidence:
 
     Args:
         runs: finished ones.
-        seconds: of training steps, by network and kind.
+        seconds: of training steps, the latest last.
     """
 
     runs: Collection
-    seconds: Seconds
+    seconds: Sequence[Times]
+
+    def times(self, model: str, label: str) -> Times | None:
+        """Of training steps like those of the runs of a network and label, None of no such run."""
+        runs = self.runs.by_key.get((model, label), [])
+        kinds = {configuration_of(r).kind for r in self.runs.results if r.config["model"] == model}
+        return times_of(self.seconds, configuration_of(runs[0]), kinds) if runs else None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from anodev2.experiment.reproduction.difference import Difference
-from anodev2.experiment.reproduction.document import Claim
+from anodev2.experiment.reproduction.document import Claim, Verdict
 
 FAR = 5.0
 """Points of accuracy that are far: what a difference of single runs is taken to be unsure by."""
@@ -28,10 +28,17 @@ def judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "") 
     words = {True: "yes", False: "no", None: "undecided"}
     found = "; ".join(f"{words[holds]}, {figures}" for holds, figures in checks)
     evidence = f"{found[0].upper()}{found[1:]}." + (f" {note}" if note else "")
-    answers = {holds for holds, _ in checks}
-    if False in answers:
-        return Claim(text, "does not hold here", evidence)
-    return Claim(text, "not measured" if None in answers else "holds here", evidence)
+    verdicts: dict[bool | None, Verdict] = {
+        True: "holds here",
+        False: "does not hold here",
+        None: "not measured",
+    }
+    return Claim(text, verdicts[all_of([holds for holds, _ in checks])], evidence)
+
+
+def all_of(answers: Sequence[bool | None]) -> bool | None:
+    """Whether all are so: False if one is not, else None if one is undecided."""
+    return False if False in answers else None if None in answers else True
 
 
 def unless_noise(holds: bool, found: Difference) -> bool | None:

@@ -1,6 +1,6 @@
 """What is still to be done for a table, and how long it will take."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -9,7 +9,7 @@ from anodev2.experiment.cells import counted
 from anodev2.experiment.config import RunConfig
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.folder import epochs_done, run_state
-from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.experiment.reproduction.step_times import Times
 from anodev2.usage import UsageError
 
 EVALUATION = 1.1
@@ -22,13 +22,13 @@ class Plan:
 
     Args:
         runs: all of them, with how many epochs each has left.
-        seconds: of training steps, by network and kind.
+        seconds: of training steps, by network.
         steps: of an epoch, by network.
         side_by_side: how many runs go at once, None if that is not known.
     """
 
     runs: dict[RunConfig, int]
-    seconds: Seconds
+    seconds: Mapping[str, Times]
     steps: dict[str, int]
     side_by_side: int | None
 

@@ -1,6 +1,7 @@
 """A report as files: report.html, report.md, figures/."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from anodev2.experiment.folder import unwritable
@@ -9,7 +10,7 @@ from anodev2.experiment.reproduction.illustration import illustrate
 from anodev2.experiment.reproduction.markdown import as_markdown
 from anodev2.experiment.reproduction.page import as_page
 from anodev2.experiment.reproduction.report import report_of
-from anodev2.experiment.reproduction.timing import Seconds
+from anodev2.experiment.reproduction.step_times import Times
 from anodev2.experiment.whole_file import whole_file
 from anodev2.usage import UsageError
 
@@ -39,13 +40,13 @@ def make_folder(out: Path) -> None:
         raise unwritable(out, error) from error
 
 
-def publish(out: Path, runs: Collection, seconds: Seconds) -> None:
+def publish(out: Path, runs: Collection, seconds: Sequence[Times]) -> None:
     """Draw the pictures, write the report and print it, from finished runs alone.
 
     Args:
         out: folder of the report.
         runs: what it is about.
-        seconds: of training steps.
+        seconds: of training steps, the latest last.
 
     Raises:
         ValueError: the folder is that of a comparison.

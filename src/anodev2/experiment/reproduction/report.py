@@ -20,17 +20,17 @@ from anodev2.experiment.reproduction.difference import Difference, difference, d
 from anodev2.experiment.reproduction.document import Document, Picture, Section, Table
 from anodev2.experiment.reproduction.evidence import Evidence
 from anodev2.experiment.reproduction.run_section import run_section
+from anodev2.experiment.reproduction.step_times import Times, timed_on
 from anodev2.experiment.reproduction.table import TABLES, PaperTable, Row
-from anodev2.experiment.reproduction.timing import Seconds, timed_on
 from anodev2.models import find_method
 
 
-def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -> Document:
+def report_of(runs: Collection, seconds: Sequence[Times], pictures: Sequence[Picture]) -> Document:
     """The report, a pure function of what is given.
 
     Args:
         runs: finished ones.
-        seconds: of training steps, by network and kind.
+        seconds: of training steps, the latest last.
         pictures: those that lie beside it.
     """
     evidence = Evidence(runs, seconds)
@@ -41,7 +41,7 @@ def report_of(runs: Collection, seconds: Seconds, pictures: Sequence[Picture]) -
         *(Section(TABLES[n].title, _explained(n, t, runs)) for n, t in tables.items()),
         Section(TABLES["parameters"].title, [parameter_table()]),
         *([Section("Losses", [LOSSES, loss_table(runs)])] if runs.results else []),
-        *([Section("Cost", _cost(runs, seconds))] if runs.results else []),
+        *([Section("Cost", _cost(evidence))] if runs.results else []),
         *([Section("Other runs", [others])] if others.rows else []),
         *([Section("Pictures", pictures)] if pictures else []),
         *([Section("Runs", run_section(runs))] if runs.results else []),
@@ -72,7 +72,8 @@ COST = (
     "process; `times baseline` its ratio. `f evaluations` counts the fields of all blocks in a "
     "forward pass, and again in the backward pass where they are recomputed. `p` counts the "
     "numbers that move the weights, `moved` is the distance of theta(1) from theta(0) relative to "
-    "theta(0), `z(0) again` that of z(0) solved backward from the true one."
+    "theta(0), `z(0) again` that of z(0), solved backward by the method's own solver, from the "
+    "true one."
 )
 
 
@@ -141,7 +142,7 @@ def _with_runs(runs: Collection) -> list[str]:
         if table.trains and (rows - seen) & labels:
             names.append(name)
         seen |= rows if table.trains else set()
-    return names
+    return names or (["accuracy-1"] if runs.results else [])
 
 
 def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:
@@ -191,18 +192,19 @@ def loss_table(runs: Collection) -> Table:
     return Table(columns, lines)
 
 
-def _cost(runs: Collection, seconds: Seconds) -> list[str | Table]:
-    return [COST, *timed_on(seconds), cost_table(runs, seconds)]
+def _cost(e: Evidence) -> list[str | Table]:
+    used = {times.conditions: times for key in e.runs.by_key if (times := e.times(*key))}
+    return [COST, *timed_on([*used.values()]), cost_table(e)]
 
 
-def cost_table(runs: Collection, seconds: Seconds) -> Table:
+def cost_table(e: Evidence) -> Table:
     """What a method takes in time and numbers, and how far it moves its weights."""
     columns = ["network", "method", "s / step", "times baseline", "f evaluations", "parameters"]
     columns += ["p", "moved", "z(0) again"]
     lines = []
-    for (model, label), results in runs.by_key.items():
+    for (model, label), results in e.runs.by_key.items():
         kind = RunConfig(**results[0].config).kind
-        times: Mapping[str, Sequence[float]] = seconds.get(model, {})
+        times: Mapping[str, Sequence[float]] = e.times(model, label) or {}
         count = results[0].field_evaluations
         step = median(times[kind]) if kind in times else None
         base = median(times["baseline"]) if "baseline" in times else None

@@ -4,82 +4,42 @@ All networks of a kind take turns in one process, so that what slows the machine
 slows each of them.
 """
 
-import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from filelock import FileLock
 from torch.nn.functional import cross_entropy
 
-from anodev2.experiment.cells import counted
-from anodev2.experiment.config import RunConfig
+from anodev2.experiment.config import SHARED, RunConfig
 from anodev2.experiment.damaged import Damaged, set_aside
 from anodev2.experiment.data.images import ImageData
 from anodev2.experiment.environment import processor_name
-from anodev2.experiment.paper import NAMES
+from anodev2.experiment.reproduction.step_times import (
+    Conditions,
+    Rounds,
+    Times,
+    read_times,
+    times_of,
+    write_times,
+)
 from anodev2.experiment.reproduction.table import rows_of, runs_of
 from anodev2.experiment.spelling import DEFAULT
 from anodev2.experiment.threads import torch_threads
 from anodev2.experiment.training.run import network
-from anodev2.experiment.whole_file import whole_file
-from anodev2.usage import UsageError
 
 WARM_UP = 6
 """The first steps of a process pay for page faults."""
 ROUNDS, LEAST, BUDGET = 25, 6, 60.0
 """Turns that each network gets, fewer, but enough for an interval, after that many seconds."""
-SHARED = ("data", "epochs", "order", "precision", "recipe")
-"""What the runs of a table have in common."""
-CONDITIONS = {"processor": str, "threads": int, "precision": str}
-"""What `Times` say of themselves, as in a record of the file."""
-Rounds = dict[str, list[float]]
-"""Seconds of a training step in each round, by kind; all kinds take their turn in a round."""
-
-
-@dataclass(frozen=True)
-class Times(Mapping[str, list[float]]):
-    """The rounds of a network, by kind, and what they were timed on.
-
-    Args:
-        rounds: of training steps.
-        processor: its name, or that of the accelerator.
-        threads: of the processor.
-        precision: as in `RunConfig`.
-    """
-
-    rounds: Rounds
-    processor: str
-    threads: int
-    precision: str
-
-    def __getitem__(self, kind: str) -> list[float]:
-        return self.rounds[kind]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.rounds)
-
-    def __len__(self) -> int:
-        return len(self.rounds)
-
-    @property
-    def conditions(self) -> str:
-        """As in "AMD EPYC, 1 thread, bfloat16"."""
-        return f"{self.processor}, {counted(self.threads, 'thread')}, {self.precision}"
-
-
-Seconds = dict[str, Times]
-"""By network."""
 
 
 def timed_steps(
     configs: Sequence[RunConfig], data: ImageData, path: Path, *, threads: int
-) -> Seconds:
-    """Seconds of training steps of each network and kind, kept in a file.
+) -> dict[str, Times]:
+    """Seconds of training steps of each network, by kind, kept in a file.
 
     With those asked for, the kinds that the paper's claims about cost compare are timed. Where
     one of a network is missing, all of the network are timed again, in turns, those that the
@@ -88,7 +48,7 @@ def timed_steps(
     Args:
         configs: runs; those of one network and kind are timed once.
         data: the images; only their shape and classes matter.
-        path: the JSON file that keeps them, a record for each network and set of conditions.
+        path: the JSON file that keeps them, a record for each set of conditions.
         threads: of the processor.
 
     A file that is not one of these is set aside.
@@ -96,107 +56,65 @@ def timed_steps(
     Raises:
         ValueError: the file cannot be read at all.
     """
-    found: Seconds = {}
+    found: dict[str, Times] = {}
     with FileLock(path.with_name(f".{path.name}.lock")):  # another that times waits
         try:
-            _records(path)
+            read_times(path)
         except Damaged as damaged:
             set_aside(damaged)
         for model in dict.fromkeys(config.model for config in configs):
-            wanted = {config.kind: config for config in configs if config.model == model}
+            wanted = _wanted([config for config in configs if config.model == model])
             found[model] = _seconds(wanted, data, path, threads)
     return found
 
 
+def lacks_times(seconds: Sequence[Times], configs: Sequence[RunConfig]) -> bool:
+    """Whether a report of runs of one network would miss the times of one of its kinds."""
+    wanted = _wanted(configs)
+    times = times_of(seconds, configs[0], wanted)
+    return times is None or not wanted.keys() <= times.keys()
+
+
+def _wanted(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
+    """What is timed of a network, by kind: what claims compare, and what is asked for."""
+    return {config.kind: config for config in (*_compared(configs[0]), *configs)}
+
+
 def _seconds(wanted: Mapping[str, RunConfig], data: ImageData, path: Path, threads: int) -> Times:
-    """Of one network; they become the last record of the file, which a report takes."""
+    """Of one network; they become the last record of the file."""
     first = next(iter(wanted.values()))
-    conditions, records = _conditions(first, threads), _records(path)
-    held: Rounds = next((r["seconds"] for r in records if _fits(r, conditions)), {})
-    if not wanted.keys() <= held.keys():
-        again = {c.kind: c for c in _of_tables(first) if c.kind in held}
-        compared = {config.kind: config for config in _compared(first)}
-        held = _time([*(compared | again | dict(wanted)).values()], data, threads)
-    others = [record for record in records if not _fits(record, conditions)]
-    latest = [*others, {**conditions, "seconds": held}]
+    conditions, records = _conditions(first, threads), read_times(path)
+    rounds: Rounds = next((r.rounds for r in records if r.conditions == conditions), {})
+    if not wanted.keys() <= rounds.keys():
+        again = {c.kind: c for c in _of_tables(first) if c.kind in rounds}
+        rounds = _time([*(again | dict(wanted)).values()], data, threads)
+    times = Times(conditions, rounds)
+    latest = [*(r for r in records if r.conditions != conditions), times]
     if latest != records:
-        with whole_file(path) as file:
-            file.write_text(json.dumps({"records": latest}, indent=2) + "\n")
-    return _times(latest[-1])
+        write_times(path, latest)
+    return times
 
 
-def read_seconds(path: Path) -> Seconds:
-    """The latest times of each network in the file, none where it is missing.
-
-    A file that is not one of these is left out, with a line on standard error.
-
-    Raises:
-        ValueError: the file cannot be read at all.
-    """
-    try:
-        return {record["model"]: _times(record) for record in _records(path)}
-    except Damaged as damaged:
-        print(f"anodev2: {damaged}; left out", file=sys.stderr)
-        return {}
-
-
-def timed_on(seconds: Seconds) -> list[str]:
-    """A sentence on what steps were timed on, by network where that differs; none of no times."""
-    networks: dict[str, list[str]] = {}
-    for model, times in seconds.items():
-        networks.setdefault(times.conditions, []).append(NAMES.get(model, model))
-    listed = [f"{what} ({', '.join(names)})" for what, names in networks.items()]
-    told = "; ".join(listed if len(listed) > 1 else networks)
-    return [f"Steps were timed on {told}."] if told else []
-
-
-def _times(record: Mapping[str, Any]) -> Times:
-    return Times(record["seconds"], **{name: record[name] for name in CONDITIONS})
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    try:
-        return [_checked(record) for record in json.loads(path.read_text())["records"]]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UsageError(f"cannot read '{path}': {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(path, "does not hold times of training steps") from error
-
-
-def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
-    rounds = [sum(times) for times in zip(*record["seconds"].values(), strict=True)]
-    kinds = {"model": str, **CONDITIONS}
-    if not (rounds and all(isinstance(record[name], kind) for name, kind in kinds.items())):
-        raise ValueError(record)
-    return dict(record)
-
-
-def _conditions(config: RunConfig, threads: int) -> dict[str, Any]:
-    """What times depend on, apart from the method."""
-    return {
-        "model": config.model,
-        "order": config.order,
-        "recipe": config.recipe,
-        "precision": config.precision,
-        "threads": threads,
-        "processor": processor_name(),
-    }
-
-
-def _fits(record: Mapping[str, Any], conditions: Mapping[str, Any]) -> bool:
-    return all(record.get(key) == value for key, value in conditions.items())
+def _conditions(config: RunConfig, threads: int) -> Conditions:
+    return Conditions(
+        model=config.model,
+        order=config.order,
+        batch_size=config.trained_by.batch_size,
+        precision=config.precision,
+        threads=threads,
+        processor=processor_name(),
+    )
 
 
 def _compared(config: RunConfig) -> list[RunConfig]:
-    """The baseline, and both configurations with their weights moving and frozen."""
+    """The baseline, the network without block, and both configurations moving and frozen."""
     evolution, memory, regularization = DEFAULT
     plain = replace(config, memory=memory, regularization=regularization, p_rate=None)
     return [
         replace(plain, method=method, evolution=q)
         for method, ways in {
             "baseline": (evolution,),
+            "without-block": (evolution,),
             "anodev2-1": (evolution, "frozen"),
             "anodev2-2": (evolution, "frozen"),
         }.items()

@@ -19,8 +19,9 @@ from anodev2.experiment.reproduction.collection import check_settings, collect
 from anodev2.experiment.reproduction.engine import Engine, Outcome
 from anodev2.experiment.reproduction.plan import Plan, duration, epochs_left, steps_of
 from anodev2.experiment.reproduction.publication import check_folder, make_folder, publish
+from anodev2.experiment.reproduction.step_times import read_seconds
 from anodev2.experiment.reproduction.table import rows_of, runs_of
-from anodev2.experiment.reproduction.timing import read_seconds, timed_steps
+from anodev2.experiment.reproduction.timing import lacks_times, timed_steps
 from anodev2.experiment.result import Result
 from anodev2.experiment.training.run import check_fit
 from anodev2.models import MODELS
@@ -119,10 +120,11 @@ def _terminable() -> Iterator[None]:
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
     runs = {config: epochs_left(out, config) for config in configs}
     known = read_seconds(out / "timings.json")
-    models = {c.model for c, left in runs.items() if left or c.model not in known}
-    timed = [config for config in configs if config.model in models]
-    if timed:
+    of = {model: [c for c in configs if c.model == model] for model in {c.model for c in configs}}
+    models = [m for m in of if any(map(runs.get, of[m])) or lacks_times(known, of[m])]
+    if models:
         print(f"timing training steps of {', '.join(sorted(models))}", flush=True)
+    timed = [config for model in models for config in of[model]]
     seconds = timed_steps(timed, data, out / "timings.json", threads=engine.threads)
     steps = {config.model: steps_of(config, data) for config in configs}
     return Plan(runs, seconds, steps, engine.side_by_side)
