@@ -64,7 +64,7 @@ def steps_seen(monkeypatch) -> list[int]:
     seen: list[int] = []
     rate = Steps.rate
     monkeypatch.setattr(
-        Steps, "rate", lambda self, i, z, state: seen.append(i) or rate(self, i, z, state)
+        Steps, "rate", lambda self, i, *rest: seen.append(i) or rate(self, i, *rest)
     )
     return seen
 
