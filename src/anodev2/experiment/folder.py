@@ -181,7 +181,7 @@ def _differing(found: Mapping[str, Any], config: RunConfig) -> Iterator[tuple[st
 def _or_options(found: Mapping[str, Any], config: RunConfig) -> str:
     """The options that lead to the run of a configuration, where a command can have them."""
     differing = dict(_differing(found, config))
-    if not differing.keys() <= {*SHARED}:
+    if not all(key in SHARED and isinstance(v, str | int) for key, v in differing.items()):
         return ""
     options = " ".join(f"--{key} {shlex.quote(str(given))}" for key, given in differing.items())
     return f", or {options} for the run that is there"

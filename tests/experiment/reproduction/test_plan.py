@@ -39,17 +39,13 @@ SECONDS = {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}
 
 def test_the_estimate_is_epochs_times_steps_times_seconds_shared_by_those_side_by_side() -> None:
     runs = {config(seed=0): 10, config(seed=1): 4, config("anode"): 0}
-    plan = Plan(
-        runs, {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}, {"resnet4": 196}, side_by_side=2
-    )
+    plan = Plan(runs, SECONDS, {"resnet4": 196}, side_by_side=2)
     assert plan.time_left(plan.todo) == pytest.approx(14 * 196 * 0.5 * 1.1)
     assert "3 runs: 1 done, 1 unfinished, 1 to start, about 13 min with 2 at a time" in str(plan)
 
 
 def test_an_estimate_for_a_cluster_does_not_say_how_many_share_it() -> None:
-    plan = Plan(
-        {config(): 10}, {"resnet4": timed({"baseline": [0.4, 0.5, 9.0]})}, {"resnet4": 196}, None
-    )
+    plan = Plan({config(): 10}, SECONDS, {"resnet4": 196}, None)
     assert str(plan).endswith(
         "1 to start, about 18 min on machines like this one, shared among them"
     )
@@ -152,16 +148,16 @@ def test_times_that_are_asked_for_again_are_the_last_of_the_file(tmp_path: Path)
     assert read_seconds(path) == [two, one]
 
 
-def test_a_report_takes_the_times_of_the_most_of_its_kinds_and_then_the_last() -> None:
+def test_a_row_takes_the_times_of_its_kind_with_the_most_of_the_others_and_then_the_last() -> None:
     run, kinds = config(), ["baseline", "anode", "anode-5"]
     both = [timed({"baseline": [0.1], "anode": [t]}, threads=t) for t in (1, 2)]
     fewer = timed({"baseline": [0.1], "without-block": [0.1], "neural-ode": [0.1]}, threads=3)
     other = timed({kind: [9.0] for kind in kinds}, batch_size=64)
-    assert times_of([both[0], other, both[1], fewer], run, kinds) == both[1]
-    assert times_of([both[1], other, both[0], fewer], run, kinds) == both[0]
-    assert times_of([other], run, kinds) is None
-    small = replace(run, recipe="default:batch_size=64")
-    assert times_of([both[0], other, both[1]], small, kinds) == other
+    assert times_of([both[0], other, both[1], fewer], run, 256, kinds) == both[1]
+    assert times_of([both[1], other, both[0], fewer], run, 256, kinds) == both[0]
+    assert times_of([*both, fewer], config("neural-ode"), 256, kinds) == fewer
+    assert times_of([other], run, 256, kinds) is None
+    assert times_of([both[0], other, both[1]], run, 64, kinds) == other
 
 
 def test_a_report_lacks_times_where_a_kind_of_its_network_has_none(tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_runs_of_no_table_are_reported_too() -> None:
     (table,) = section.parts
     assert isinstance(table, Table)
     assert table.rows[0][1] == "anodev2-1 linear:form=skew"
+    assert not any("Table 1" in title for title in titles(document))
 
 
 def test_jpeg_copies_are_said_to_be_such() -> None:
@@ -205,6 +206,15 @@ def test_a_later_command_with_fewer_methods_takes_no_times_away() -> None:
     later = timed({"baseline": [0.2], "anode": [0.5]}, processor="another")
     shown = [list(row[2:4]) for row in cost_table(Evidence(runs, [held, later])).rows]
     assert shown == [["0.100", "1.00"], ["0.600", "6.00"]]
+
+
+def test_steps_are_those_of_the_batches_that_a_run_had_whatever_its_recipe_is_by_now() -> None:
+    older = replace(result(), recipe=result().recipe | {"batch_size": 64})
+    gone = replace(older, config=older.config | {"recipe": "default:gone=3", "precision": "auto"})
+    seconds = [timed({"baseline": [0.02]}, batch_size=64), timed({"baseline": [0.1]})]
+    for run in (older, gone):
+        (row,) = cost_table(Evidence(Collection((run,)), seconds)).rows
+        assert row[2] == "0.020"
 
 
 def test_baselines_alone_stand_beside_the_papers() -> None:

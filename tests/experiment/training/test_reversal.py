@@ -6,10 +6,12 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
+from torchdiffeq import odeint
 
 from anodev2 import CoupledODE, configuration_1
 from anodev2.evolution import BasisEvolution, Fourier, Frozen
 from anodev2.experiment.training.reversal import LARGEST, reversal_error
+from anodev2.gradient import ContinuousAdjoint
 from anodev2.models import build_model
 from anodev2.solver import RK4, Euler, Midpoint, Solver
 
@@ -74,7 +76,24 @@ def test_where_weights_move_it_falls_with_the_solvers_order(solver: Solver, orde
     assert math.log2(error(16) / error(32)) > order - 0.3
 
 
-def test_there_is_none_where_torchdiffeq_chooses_the_steps() -> None:
+@pytest.mark.parametrize("solver", [Euler(), Midpoint(), RK4()])
+def test_that_of_a_neural_ode_is_solved_as_torchdiffeq_does(solver: Solver) -> None:
+    tanh = nn.Sequential(field(0.75), nn.Tanh())
+    block = CoupledODE(tanh, evolution=Frozen, coupling=configuration_1(3), solver=solver)
+    block.gradient = ContinuousAdjoint()
+    method = {Euler: "euler", Midpoint: "midpoint", RK4: "rk4"}[type(solver)]
+
+    def solve(z: Tensor, *times: float) -> Tensor:
+        t = torch.linspace(*times, 4, dtype=torch.float64)
+        return odeint(lambda t, z: tanh(z), z, t, method=method)[-1]
+
+    z0 = images()
+    again = solve(solve(z0, 0.0, 1.0), 1.0, 0.0)
+    expected = ((again - z0).norm() / z0.norm()).item()
+    assert reversal_error(block, z0) == pytest.approx(expected, rel=1e-6)
+
+
+def test_there_is_none_where_a_solver_of_torchdiffeq_is_named() -> None:
     assert reversal_error(build_model("resnet4", method="neural-ode-dopri5"), rgb()) is None
     assert reversal_error(build_model("resnet4", method="neural-ode-rk4"), rgb()) is not None
 

@@ -229,10 +229,12 @@ def test_the_options_that_lead_to_the_run_of_a_folder_are_named(finished: Path) 
     )
     path = finished / FOLDER / "config.yaml"
     config = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump(config | {"seed": 7, "epochs": 4}))
-    with pytest.raises(UsageError) as refused:  # there is no way to that one in this folder
-        train_run(tiny_config(), finished, resume=True, data=tiny_data())
-    assert str(refused.value).endswith(": choose another --out")
+    without = {name: value for name, value in config.items() if name != "epochs"}
+    for found in (config | {"seed": 7, "epochs": 4}, config | {"order": None}, without):
+        path.write_text(yaml.safe_dump(found))
+        with pytest.raises(UsageError) as refused:  # no options lead to that one here
+            train_run(tiny_config(), finished, resume=True, data=tiny_data())
+        assert str(refused.value).endswith(": choose another --out")
 
 
 def test_resuming_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -41,13 +41,13 @@ def _pairs(
     return [(m, a, b) for m, a, b in found if min(len(a), len(b)) >= least]
 
 
-def _too_few(e: Evidence, method: str, other: str, *, least: int = 1) -> list[Check]:
-    """Networks that ran a method, but do not have so many runs of both as those that are judged."""
-    judged = [model for model, *_ in _pairs(e, method, other, least=least)]
-    left = [m for m in e.runs.models if judged and m not in judged and e.runs.accuracies(m, method)]
+def _too_few(e: Evidence, method: str, other: str, *, least: int = 1) -> list[str]:
+    """Networks that ran a method, but do not have so many runs of it and of the other."""
+    paired = [model for model, *_ in _pairs(e, method, other, least=least)]
+    left = [m for m in e.runs.models if m not in paired and e.runs.accuracies(m, method)]
     counts = [tuple(len(e.runs.accuracies(m, k)) for k in (method, other)) for m in left]
     return [
-        (None, f"{NAMES[m]} {counted(a, 'run')} of {method}, {b} of {other}")
+        f"{NAMES[m]} {counted(a, 'run')} of {method}, {b} of {other}"
         for m, (a, b) in zip(left, counts, strict=True)
     ]
 
@@ -71,12 +71,12 @@ def above_baseline(e: Evidence, method: str) -> Claim:
             f"{min(b):.2f} / {max(b):.2f} / {mean(b):.2f} ({_seeds(a, b)}{found.noise})"
         )
         checks.append((unless_noise(above, found), told))
-    checks += _too_few(e, method, "baseline")
     name = CONFIGURATIONS[method]
     return judged(
         f"{name.capitalize()} is above the baseline in minimum, maximum and average accuracy.",
         checks,
         missing=f"It needs runs of {method} and baseline.",
+        lacking=_too_few(e, method, "baseline"),
     )
 
 
@@ -89,12 +89,12 @@ def worst_above_best(e: Evidence, method: str) -> Claim:
         luck = f", 1 in {orders} by chance" if above else ""
         told = f"{NAMES[model]} {min(a):.2f} against {max(b):.2f} ({_seeds(a, b)}{luck})"
         checks.append((None if above and orders < LUCK else above, told))
-    checks += _too_few(e, method, "baseline", least=2)
     paper = PAPER["resnet4"]
     return judged(
         f"The worst run of {CONFIGURATIONS[method]} is above the best of the baseline.",
         checks,
         missing=f"It needs two runs or more of {method} and baseline.",
+        lacking=_too_few(e, method, "baseline", least=2),
         note="The paper's own table contradicts it for ResNet-4: "
         f"{paper[method].least:.2f} against {paper['baseline'].most:.2f}.",
     )
@@ -109,12 +109,12 @@ def above_rest(e: Evidence, method: str) -> Claim:
         found = difference(a, b)
         told = f"{NAMES[model]} {found} ({_seeds(a, b)}{found.noise})"
         checks.append((unless_noise(found.value > 0, found), told))
-    checks += _too_few(e, method, at_rest)
     own = "" if method == "anodev2-2" else " (The paper does not compare this.)"
     return judged(
         f"{CONFIGURATIONS[method].capitalize()} is above ANODE at the same number of steps.{own}",
         checks,
         missing=f"It needs runs of {method} and {at_rest}.",
+        lacking=_too_few(e, method, at_rest),
     )
 
 
@@ -128,17 +128,18 @@ def neural_ode_far_below(e: Evidence) -> Claim:
         # undo it: runs that fail, each in its own way, have an interval of any width.
         apart = max(a) - min(b) < -2 * FAR
         checks.append((apart or below(found, -FAR), told))
-    checks += _too_few(e, "neural-ode", "baseline")
     return judged(
         f"The Neural ODE is far below the baseline (by more than {FAR:g} points).",
         checks,
         missing="It needs runs of neural-ode and baseline.",
+        lacking=_too_few(e, "neural-ode", "baseline"),
     )
 
 
 def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
     """More steps do not help a Neural ODE but the coupled one [Introduction]."""
     checks: list[Check] = []
+    single: list[str] = []
     for model in e.runs.models:
         found = {n: e.runs.accuracies(model, spell_method(kind, n)) for n in DEPTHS}
         by = {n: values for n, values in found.items() if values}
@@ -146,6 +147,8 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
             listed = ", ".join(f"{mean(values):.2f} at {n}" for n, values in by.items())
             holds, told = (_rising if help_ else _not_above_the_first)(by)
             checks.append((holds, f"{NAMES[model]} {listed}: {told}"))
+        elif by:
+            single.append(f"{NAMES[model]} at {counted(min(by), 'step')} alone")
     name = {"neural-ode": "a Neural ODE", "anode": "ANODE"}.get(kind, "the coupled system")
     depth = "" if kind != "anode" else " too, so that depth alone earns it"
     by_half = "" if help_ else f" (by {SLIGHT:g} points or more)"
@@ -153,6 +156,7 @@ def more_steps(e: Evidence, kind: str, *, help_: bool) -> Claim:
         f"More steps {'help' if help_ else 'do not help'} {name}{depth}{by_half}.",
         checks,
         missing=f"It needs runs of {kind} at two numbers of steps or more (table steps).",
+        lacking=single,
     )
 
 
@@ -163,16 +167,19 @@ def _rising(by: Mapping[int, Sequence[float]]) -> Check:
     pairs = {(a, b): difference(by[b], by[a]) for a, b in pairwise(by)}
     falls = [pair for pair, change in pairs.items() if below(change, 0.0)]
     holds = all_of([unless_noise(gain.value > 0, gain), *(False for _ in falls)])
-    told = [_gained(by, fewest, most), *(_gained(by, *pair) for pair in falls)]
-    return holds, ", but ".join(dict.fromkeys(told))
+    told = [_gained(by, fewest, most)]
+    if falls and gain.value > 0:
+        told.append(" and ".join(_gained(by, *pair) for pair in falls))
+    return holds, ", but ".join(told)
 
 
 def _not_above_the_first(by: Mapping[int, Sequence[float]]) -> Check:
     """Whether no number of steps is better than the fewest by `SLIGHT`."""
     fewest, *more = by
-    holds = all_of([below(difference(by[n], by[fewest]), SLIGHT) for n in more])
-    best = max(more, key=lambda n: mean(by[n]))
-    return holds, _gained(by, fewest, best)
+    answers = {n: below(difference(by[n], by[fewest]), SLIGHT) for n in more}
+    holds = all_of([*answers.values()])
+    decisive = [n for n, answer in answers.items() if answer == holds]
+    return holds, _gained(by, fewest, max(decisive, key=lambda n: mean(by[n])))
 
 
 def _gained(by: Mapping[int, Sequence[float]], fewer: int, more: int) -> str:
@@ -183,17 +190,23 @@ def _gained(by: Mapping[int, Sequence[float]], fewer: int, more: int) -> str:
 def reverse_solve_fails(e: Evidence) -> Claim:
     """Solving z backward does not find z(0) again [Related work, ANODE]."""
     checks: list[Check] = []
+    unmeasured: list[str] = []
     for (model, label), runs in e.runs.by_key.items():
+        if label not in ("neural-ode", "anode", "anode-5"):
+            continue
         errors = [run.reversal for run in runs if run.reversal is not None]
-        if label in ("neural-ode", "anode", "anode-5") and errors:
+        if errors:
             least, most = min(errors), max(errors)
             span = " to ".join(per_cent(error) for error in sorted({least, most}))
             checks.append((least > FOUND, f"{NAMES[model]} {label} {span}"))
+        else:
+            unmeasured.append(f"{NAMES[model]} {label} not measured")
     return judged(
         "The reverse solve does not find z(0) again: it is off by more than "
         f"{100 * FOUND:g} % in every trained network.",
         checks,
         missing="It needs runs of anode or neural-ode.",
+        lacking=unmeasured,
     )
 
 

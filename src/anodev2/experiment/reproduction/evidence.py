@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from anodev2.experiment.config import recipe_numbers
 from anodev2.experiment.reproduction.collection import Collection, configuration_of
 from anodev2.experiment.reproduction.step_times import Times, times_of
 
@@ -24,5 +25,9 @@ class Evidence:
     def times(self, model: str, label: str) -> Times | None:
         """Of training steps like those of the runs of a network and label, None of no such run."""
         runs = self.runs.by_key.get((model, label), [])
+        if not runs:
+            return None
+        config = configuration_of(runs[0])
+        batch_size = recipe_numbers(runs[0].recipe, config)["batch_size"]
         kinds = {configuration_of(r).kind for r in self.runs.results if r.config["model"] == model}
-        return times_of(self.seconds, configuration_of(runs[0]), kinds) if runs else None
+        return times_of(self.seconds, config, batch_size, kinds)

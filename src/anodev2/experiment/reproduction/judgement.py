@@ -14,18 +14,27 @@ Check = tuple[bool | None, str]
 """Whether a claim holds for one network, None if noise hides it, and the figures that say so."""
 
 
-def judged(text: str, checks: Sequence[Check], *, missing: str, note: str = "") -> Claim:
+def judged(
+    text: str,
+    checks: Sequence[Check],
+    *,
+    missing: str,
+    lacking: Sequence[str] = (),
+    note: str = "",
+) -> Claim:
     """A claim that holds where it holds in every check, and fails where it fails in one.
 
     Args:
         text: the claim.
-        checks: of the networks that have runs.
+        checks: of the networks that have what it needs.
         missing: what it needs, where there is no check.
+        lacking: networks that have a part of it; they leave open what holds for the others.
         note: on the paper's own figures.
     """
     if not checks:
         return Claim(text, "not measured", " ".join([missing, note]).strip())
     words = {True: "yes", False: "no", None: "undecided"}
+    checks = [*checks, *((None, network) for network in lacking)]
     found = "; ".join(f"{words[holds]}, {figures}" for holds, figures in checks)
     evidence = f"{found[0].upper()}{found[1:]}." + (f" {note}" if note else "")
     verdicts: dict[bool | None, Verdict] = {

@@ -142,7 +142,8 @@ def _with_runs(runs: Collection) -> list[str]:
         if table.trains and (rows - seen) & labels:
             names.append(name)
         seen |= rows if table.trains else set()
-    return names or (["accuracy-1"] if runs.results else [])
+    baseline = any(label == "baseline" for _, label in runs.by_key)
+    return names or (["accuracy-1"] if baseline else [])
 
 
 def _explained(name: str, table: Table, runs: Collection) -> list[str | Table]:

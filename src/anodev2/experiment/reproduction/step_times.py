@@ -36,9 +36,9 @@ class Conditions:
     threads: int
     processor: str
 
-    def fit(self, config: RunConfig) -> bool:
-        """Whether a run has such steps, wherever it ran."""
-        own = (config.model, config.order, config.trained_by.batch_size, config.precision)
+    def fit(self, config: RunConfig, batch_size: int) -> bool:
+        """Whether a run in batches of that size has such steps, wherever it ran."""
+        own = (config.model, config.order, batch_size, config.precision)
         return own == (self.model, self.order, self.batch_size, self.precision)
 
     @property
@@ -65,17 +65,24 @@ class Times(Mapping[str, list[float]]):
         return len(self.rounds)
 
 
-def times_of(seconds: Sequence[Times], config: RunConfig, kinds: Collection[str]) -> Times | None:
-    """Those of steps like a run's: of several, of the most of the kinds, and then the last.
+def times_of(
+    seconds: Sequence[Times], config: RunConfig, batch_size: int, kinds: Collection[str]
+) -> Times | None:
+    """The times that have a run's kind: of several, those of the most of a report's, then the last.
 
     A later command that times fewer kinds, or on another machine, so takes nothing away.
 
     Args:
         seconds: as they are in the file, the latest last.
         config: the run.
-        kinds: what a report shows.
+        batch_size: its images a step.
+        kinds: what the report shows.
     """
-    fitting = [times for times in reversed(seconds) if times.conditions.fit(config)]
+    fitting = [
+        times
+        for times in reversed(seconds)
+        if config.kind in times and times.conditions.fit(config, batch_size)
+    ]
     return max(fitting, key=lambda times: len(times.keys() & set(kinds)), default=None)
 
 

@@ -71,8 +71,8 @@ def timed_steps(
 def lacks_times(seconds: Sequence[Times], configs: Sequence[RunConfig]) -> bool:
     """Whether a report of runs of one network would miss the times of one of its kinds."""
     wanted = _wanted(configs)
-    times = times_of(seconds, configs[0], wanted)
-    return times is None or not wanted.keys() <= times.keys()
+    batch_size = configs[0].trained_by.batch_size
+    return not all(times_of(seconds, c, batch_size, wanted) for c in wanted.values())
 
 
 def _wanted(configs: Sequence[RunConfig]) -> dict[str, RunConfig]:
