@@ -72,7 +72,9 @@ def _pictures(runs: Collection) -> Iterator[tuple[Picture, Callable[[], Figure |
             yield curves, partial(_curves, drawn)
         moving = [f for label in MOVING for f in runs.folders_of(model, label)[:1]]
         if moving:
-            kernels = Picture(f"kernels-{model}", f"{name}: kernels of its first block in time.")
+            kernels = Picture(
+                f"kernels-{model}", f"{name}: kernels of its first block in time, first seed."
+            )
             trained = all((f / "checkpoints" / "last.ckpt").exists() for f in moving)
             yield kernels, partial(_kernels, moving) if trained else None
     for name, caption in STANDING.items():
