@@ -1,7 +1,7 @@
 """The paper's claims, each a function of finished runs.
 
-Sections "Introduction", "Results", "Ablation Study" and "Conclusions" of the paper. A network
-counts where its runs are there; a claim holds where it holds for each of those.
+Sections "Introduction", "Results", "Ablation Study" and "Conclusions" of the paper. A claim holds
+where it holds for every network that ran its method; one that lacks the rest leaves it open.
 """
 
 from collections.abc import Callable, Mapping, Sequence

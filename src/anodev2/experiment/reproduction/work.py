@@ -120,7 +120,8 @@ def _terminable() -> Iterator[None]:
 def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engine) -> Plan:
     runs = {config: epochs_left(out, config) for config in configs}
     known = read_seconds(out / "timings.json")
-    of = {model: [c for c in configs if c.model == model] for model in {c.model for c in configs}}
+    names = dict.fromkeys(config.model for config in configs)
+    of = {name: [config for config in configs if config.model == name] for name in names}
     models = [m for m in of if any(map(runs.get, of[m])) or lacks_times(known, of[m])]
     if models:
         print(f"timing training steps of {', '.join(sorted(models))}", flush=True)
