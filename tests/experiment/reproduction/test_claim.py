@@ -236,7 +236,7 @@ def test_what_is_five_times_in_evaluations_takes_about_five_times_the_blocks_tim
         ([timed({"anodev2-1": STEP, "baseline": BASE})], "not timed"),
         ([block_steps(STEP, count=5)], "block's time lost in the noise of 5 rounds"),
         (
-            [timed({"anodev2-1": STEP, "baseline": WITHOUT, "without-block": WITHOUT})],
+            [timed({"anodev2-1": STEP, "baseline": BASE, "without-block": [1.0, 3.0] * 3})],
             "block's time lost in the noise of 6 rounds",
         ),
         ([timed(block_steps(STEP).rounds, batch_size=64)], "not timed"),  # other steps
