@@ -328,3 +328,11 @@ def test_a_claim_holds_only_where_it_holds_for_every_network_that_ran() -> None:
     assert found.verdict == FAILS
     assert "Yes, ResNet-4 76.00" in found.evidence
     assert "no, ResNet-10 70.00" in found.evidence
+
+
+def test_an_evolution_that_was_not_timed_frozen_is_named_and_leaves_the_cost_open() -> None:
+    both = (result(method="anodev2-1"), result(method="anodev2-2"))
+    steps = timed({"anodev2-1": STEP, "anodev2-1 frozen": STEP, "anodev2-2": STEP})
+    found = cost_claim.evolution_costs_nothing(Evidence(Collection(both), [steps]))
+    assert found.verdict == MISSING
+    assert found.evidence.endswith("undecided, ResNet-4 anodev2-2 not timed.")
