@@ -43,6 +43,14 @@ def test_finished_runs_without_times_are_timed_and_those_with_are_not(
     assert "timing training steps" not in capsys.readouterr().out
 
 
+def test_networks_are_timed_in_the_order_given(tmp_path: Path, capsys) -> None:
+    networks = ["resnet4", "alexnet", "resnet10"]
+    for models in (networks, networks[::-1]):
+        out = tmp_path / models[0]
+        assert reproduce(replace(work(out), models=models), Stub()) == 0
+        assert f"timing training steps of {', '.join(models)}" in capsys.readouterr().out
+
+
 def test_the_report_is_a_page_and_its_markdown_with_pictures_beside(tmp_path: Path) -> None:
     reproduce(work(tmp_path), Stub())
     assert {"report.html", "report.md", "figures", "runs"} <= {p.name for p in tmp_path.iterdir()}

@@ -124,7 +124,7 @@ def _plan(out: Path, configs: Sequence[RunConfig], data: ImageData, engine: Engi
     of = {name: [config for config in configs if config.model == name] for name in names}
     models = [m for m in of if any(map(runs.get, of[m])) or lacks_times(known, of[m])]
     if models:
-        print(f"timing training steps of {', '.join(sorted(models))}", flush=True)
+        print(f"timing training steps of {', '.join(models)}", flush=True)
     timed = [config for model in models for config in of[model]]
     seconds = timed_steps(timed, data, out / "timings.json", threads=engine.threads)
     steps = {config.model: steps_of(config, data) for config in configs}
